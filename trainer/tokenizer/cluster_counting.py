@@ -12,10 +12,10 @@ from trainer.text.sections import TextSection, divide, open_section, size_of_inp
 from trainer.text.sources import Input, Records, RecordTexts
 from trainer.tokenizer.held_out import RemainingSource
 
-# About the text of a task; compressed files are taken as a whole. Large ones send fewer pretokens twice,
-# but each processor should have some.
-_PART_BYTES = range(4 << 20, 128 << 20)
-_TASKS_PER_PROCESSOR = 4
+# About the text of a task; compressed files are taken as a whole. Pretokens that several tasks have found are sent and
+# added by each of them, so tasks are large, but each processor should have some.
+_PART_BYTES = range(4 << 20, 256 << 20)
+_TASKS_PER_PROCESSOR = 2
 
 
 def count_on_cluster(cluster: RayCluster, sources: Sequence[Source], config: TrainingConfig) -> Iterator[PartCounts]:

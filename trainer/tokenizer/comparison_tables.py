@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shared.system.errors import printable
+from shared.system.errors import escape_unprintable
 from trainer.console.token_text import token_text
 from trainer.settings.tokenizer_comparison import ComparisonSettings
 from trainer.text.sizes import parse_size
@@ -86,7 +86,7 @@ def _describe(text: str, result: TextEncodings, settings: ComparisonSettings) ->
     documents = f"{size.documents:,} documents"
     if result.drawn_from is not None:
         documents = f"{size.documents:,} of {result.drawn_from:,} documents (seed {settings.seed})"
-    return f"{printable(text)}: {size.bytes:,} bytes, {size.words:,} words, {documents}"
+    return f"{escape_unprintable(text)}: {size.bytes:,} bytes, {size.words:,} words, {documents}"
 
 
 def _table(result: TextEncodings, names: dict[str, str]) -> Table:
@@ -183,8 +183,8 @@ def _short_names(paths: list[str]) -> dict[str, str]:
     for count in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-count:]) for part in parts]
         if len(set(names)) == len(names):
-            return {path: printable(name) for path, name in zip(paths, names, strict=True)}
-    return {path: printable(path) for path in paths}
+            return {path: escape_unprintable(name) for path, name in zip(paths, names, strict=True)}
+    return {path: escape_unprintable(path) for path in paths}
 
 
 def _speed(result: TextEncodings, encoding: Encoding) -> float | None:

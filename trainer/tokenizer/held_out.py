@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from shared.bpe import Tokenizer, TooLongError, encode_utf8
-from shared.bpe.training import Chunk, Errors, Source, Specials
+from shared.bpe.training import Chunk, Errors, Source, Specials, TextFile
 from trainer.errors import UsageError
-from trainer.storage.remote import local_path, shown, url_of
+from trainer.storage.remote import display_path, local_path, url_of
 from trainer.text.sizes import parse_size
 from trainer.text.sources import open_sources, size_on_disk
 from trainer.text.utf8 import valid_utf8
@@ -87,8 +87,8 @@ def from_file(path: Path, special_tokens: Sequence[str], text_field: str, errors
             parts.append(valid_utf8(chunk.read().tobytes(), source.name, chunk.offset, errors)[0])
             left -= chunk.size
             if left <= 0:
-                return HeldOut(shown(path), tuple(parts))
-    return HeldOut(shown(path), tuple(parts))
+                return HeldOut(display_path(path), tuple(parts))
+    return HeldOut(display_path(path), tuple(parts))
 
 
 def hold_out(
@@ -130,8 +130,7 @@ class RemainingSource:
 
     def __init__(self, source: Source, specials: Specials):
         self.source = source
-        first = next(source.chunks(specials, 0, _LONGEST_PART), None)
-        self.beginning = b"" if first is None else first.read().tobytes()
+        self.beginning = _beginning(source, specials)
         self.name = source.name
         self.size = max(0, source.size - len(self.beginning))
         self.version: str | None = f"{source.version}, without the first {len(self.beginning)}"
@@ -139,3 +138,10 @@ class RemainingSource:
     def chunks(self, specials: Specials, begin: int, longest: int = 1 << 62) -> Iterator[Chunk]:
         """As in `Source`."""
         return self.source.chunks(specials, max(begin, len(self.beginning)), longest)
+
+
+def _beginning(source: Source, specials: Specials) -> bytes:
+    if isinstance(source, TextFile):
+        return source.beginning(specials, _LONGEST_PART)
+    first = next(source.chunks(specials, 0, _LONGEST_PART), None)
+    return b"" if first is None else first.read().tobytes()

@@ -227,7 +227,7 @@ class Texts(NamedTuple):
         data: Holds them.
         starts: Where each begins.
         ends: Where each ends.
-        terminator: An id to put after each text but the last, or -1.
+        terminator: An id to put after each text except the last, or -1.
     """
 
     data: Bytes

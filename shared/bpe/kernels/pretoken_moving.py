@@ -30,22 +30,30 @@ PREFETCH_DISTANCE = 16  # pretokens
 
 
 @compiled
-def add_pretokens(pretokens: Pretokens, first: int64, table: Table) -> int64:
-    """Add the counts of one table, from a pretoken on, to another; returns where it stopped for want of room."""
-    entries, bits = pretokens.entries, table.state[BITS]
+def add_pretokens(pretokens: Pretokens, first: int64, slots: Int64Array, table: Table) -> int64:
+    """Add the counts of one table, from a pretoken on, to another; returns where it stopped for want of room.
+
+    In batches of as many as `slots` holds, which is filled: memory is requested for all of a batch before it is needed.
+    """
+    entries, arena = pretokens.entries, pretokens.arena
     last = entries.size // ENTRY_SIZE
-    for number in range(first, last):
-        later = min(number + 2 * PREFETCH_DISTANCE, last - 1)
-        prefetch(table.index, first_slot(hash_of(entries, later), bits))
-        soon = min(number + PREFETCH_DISTANCE, last - 1)
-        prefetch(table.entries, np.int64(table.index[first_slot(hash_of(entries, soon), bits)]) * ENTRY_SIZE)
-        place = number * ENTRY_SIZE
-        key, count = Key(entries[place], entries[place + 1]), entries[place + 2]
-        length = length_of(pretokens, number)
-        if not has_room(table, 1, length):
-            return number
-        begin = np.int64(key.high & PLACE) + 8
-        add(table, first_slot(hash_of_key(key), bits), key, pretokens.arena, begin, length, count)
+    while first < last:
+        count = min(slots.size, last - first)
+        needed = 0
+        for number in range(count):
+            slots[number] = first_slot(hash_of(entries, first + number), table.state[BITS])
+            prefetch(table.index, slots[number])
+            needed += length_of(pretokens, first + number)
+        if not has_room(table, count, needed):
+            return first
+        for number in range(count):
+            prefetch(table.entries, np.int64(table.index[slots[number]]) * ENTRY_SIZE)
+        for number in range(count):
+            place = (first + number) * ENTRY_SIZE
+            key, amount = Key(entries[place], entries[place + 1]), entries[place + 2]
+            begin = np.int64(key.high & PLACE) + 8
+            add(table, slots[number], key, arena, begin, length_of(pretokens, first + number), amount)
+        first += count
     return last
 
 
@@ -81,6 +89,25 @@ def hash_all(entries: Entries, hashes: Uint64Array) -> None:
     """The hashes of all pretokens."""
     for number in range(hashes.size):
         hashes[number] = hash_of(entries, number)
+
+
+@compiled
+def count_groups(entries: Entries, bits: int64, counts: Int64Array) -> None:
+    """Count the pretokens of each group: those whose hashes have the same top bits."""
+    counts[:] = 0
+    for number in range(entries.size // ENTRY_SIZE):
+        counts[np.int64(hash_of(entries, number) >> np.uint64(64 - bits))] += 1
+
+
+@compiled
+def group(entries: Entries, bits: int64, places: Int64Array, grouped: Uint64Array) -> None:
+    """Copy entries, group by group; `places` are the numbers that the next pretoken of each group gets."""
+    for number in range(entries.size // ENTRY_SIZE):
+        chosen = np.int64(hash_of(entries, number) >> np.uint64(64 - bits))
+        source, target = number * ENTRY_SIZE, places[chosen] * ENTRY_SIZE
+        for word in range(ENTRY_SIZE):
+            grouped[target + word] = entries[source + word]
+        places[chosen] += 1
 
 
 @compiled

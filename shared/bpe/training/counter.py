@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shared.bpe.errors import SourceError, TokenizerError
 from shared.bpe.kernels import pretoken_table as kernel
@@ -69,6 +71,7 @@ class CorpusCounter:
         self._runs = runs
         self._stage = stage
         self._num_runs = 0
+        self._share_no_pretoken = False
         self._tables = [PretokenCounts(budget.tables // threads) for _ in range(threads)]
         self._lock = new_lock()
         self._stop = False
@@ -94,12 +97,26 @@ class CorpusCounter:
         if self._invalid:
             raise SourceError(min(self._invalid).message)
 
-    def add(self, pretokens: kernel.Pretokens) -> None:
-        """Add counts made elsewhere; not while this object counts."""
-        table = self._tables[0]
+    def add(self, pretokens: kernel.Pretokens, edges: NDArray[np.int64]) -> None:
+        """Add counts made elsewhere, in groups as of `PretokenCounts.grouped`; where this object counts nothing itself.
+
+        Each thread adds groups of its own to a table of its own, so that the tables share no pretoken.
+        """
+        self._share_no_pretoken = True
+        groups, threads = len(edges) - 1, len(self._tables)
+        places = [int(edges[groups * number // threads]) * kernel.ENTRY_SIZE for number in range(threads + 1)]
+        with WorkPool(threads) as pool:
+            tasks = [
+                pool.submit(partial(self._add, table, kernel.Pretokens(pretokens.entries[begin:end], pretokens.arena)))
+                for table, (begin, end) in zip(self._tables, pairwise(places), strict=True)
+            ]
+            for task in tasks:
+                pool.result(task)
+
+    def _add(self, table: PretokenCounts, pretokens: kernel.Pretokens) -> None:
         table.max_bytes = None
         table.add(pretokens)
-        if table.nbytes > self._table_bytes // _TABLES_PER_PARTITION:
+        if table.nbytes > self._table_bytes // _TABLES_PER_PARTITION // len(self._tables):
             self._spill(table)
 
     @property
@@ -114,6 +131,8 @@ class CorpusCounter:
 
     def partitions(self) -> Partitions:
         """All pretokens with their counts over all threads and runs, in one table or several; may be called again."""
+        if self.is_in_memory and self._share_no_pretoken:
+            return lambda: iter(self._tables)
         if self.is_in_memory and self._fit_together():
             first, *others = self._tables
             first.max_bytes = None

@@ -13,7 +13,6 @@ from shared.bpe.training.config import TrainingConfig
 from shared.bpe.training.corpus import Source
 from shared.bpe.training.counter import CorpusCounter, counter_for
 from shared.bpe.training.memory import MemoryBudget
-from shared.bpe.training.pretoken_counts import PretokenCounts
 from shared.bpe.training.spill import SpilledRuns
 
 
@@ -22,12 +21,12 @@ class PartCounts:
     """The pretokens of a part.
 
     Attributes:
-        tables: Entries and arena of each table; see `kernels.pretoken_table`.
+        tables: Their tables, and the edges of the groups in each; see `PretokenCounts.grouped`.
         bytes_counted: Bytes of its text.
         num_replaced: Number of U+FFFD that replaced invalid bytes.
     """
 
-    tables: tuple[tuple[NDArray[np.uint64], NDArray[np.uint8]], ...]
+    tables: tuple[tuple[kernel.Pretokens, NDArray[np.int64]], ...]
     bytes_counted: int
     num_replaced: int
 
@@ -35,8 +34,8 @@ class PartCounts:
         """Add all counts to those of a whole corpus."""
         counter.bytes_counted += self.bytes_counted
         counter.num_replaced += self.num_replaced
-        for entries, arena in self.tables:
-            counter.add(kernel.Pretokens(entries, arena))
+        for pretokens, edges in self.tables:
+            counter.add(pretokens, edges)
 
 
 CountElsewhere = Callable[[TrainingConfig], Iterator[PartCounts]]
@@ -53,10 +52,5 @@ def count_part(source: Source, config: TrainingConfig, memory_limit: int | None 
     with tempfile.TemporaryDirectory(prefix="ownlm-") as folder:
         counter = counter_for(config, MemoryBudget(memory_limit), SpilledRuns(Path(folder)), threads=1)
         counter.count([source], None, lambda: False)
-        tables = tuple(_arrays(table) for table in counter.partitions()())
+        tables = tuple(table.grouped() for table in counter.partitions()())
     return PartCounts(tables, counter.bytes_counted, counter.num_replaced)
-
-
-def _arrays(table: PretokenCounts) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    entries, arena = table.pretokens
-    return entries.copy(), arena[: max(8, table.arena_bytes)].copy()

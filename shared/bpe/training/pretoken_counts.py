@@ -13,6 +13,8 @@ from shared.bpe.training.corpus import Bytes, Specials
 
 _FIRST_BITS = 16  # 2**16 slots of the index
 _FIRST_ARENA = 1 << 20  # bytes
+_GROUP_BITS = 4
+GROUPS = 1 << _GROUP_BITS
 _BATCH = 256  # pretokens that are prepared together
 
 
@@ -83,15 +85,25 @@ class PretokenCounts:
     def add(self, pretokens: kernel.Pretokens) -> None:
         """Add all counts of another table."""
         first, last = 0, len(pretokens.entries) // kernel.ENTRY_SIZE
+        self.reserve(last)
         while first < last:
-            first = pretoken_moving.add_pretokens(pretokens, first, self._table)
+            first = pretoken_moving.add_pretokens(pretokens, first, self._cuts, self._table)
             if first < last:
                 self._grow(len(pretokens.arena))
 
+    def grouped(self) -> tuple[kernel.Pretokens, NDArray[np.int64]]:
+        """All pretokens in GROUPS groups by their hashes, and the number of the first one of each, and of the end."""
+        entries, arena = self.pretokens
+        counts, grouped = np.empty(GROUPS, dtype=np.int64), np.empty_like(entries)
+        pretoken_moving.count_groups(entries, _GROUP_BITS, counts)
+        edges = np.concatenate([[0], np.cumsum(counts)])
+        pretoken_moving.group(entries, _GROUP_BITS, edges[:-1].copy(), grouped)
+        return kernel.Pretokens(grouped, arena[: max(8, self.arena_bytes)]), edges
+
     def reserve(self, num_pretokens: int) -> None:
         """Make room for this many pretokens at once."""
-        while num_pretokens > self._capacity:
-            self._grow_index()
+        if num_pretokens > self._capacity:
+            self._grow_index((2 * num_pretokens - 1).bit_length())
 
     def clear(self) -> None:
         """Remove all pretokens."""
@@ -136,7 +148,7 @@ class PretokenCounts:
         table = self._table
         if len(self) + _BATCH > self._capacity:
             if self._may_take(2 * (table.index.nbytes + table.entries.nbytes)):
-                self._grow_index()
+                self._grow_index(int(table.state[kernel.BITS]) + 1)
                 return True
             return False
         size = max(2 * len(table.arena), len(table.arena) + length + 64)
@@ -151,10 +163,10 @@ class PretokenCounts:
     def _may_take(self, more: int) -> bool:
         return self.max_bytes is None or self.nbytes + more <= self.max_bytes
 
-    def _grow_index(self) -> None:
+    def _grow_index(self, bits: int) -> None:
         entries = self.pretokens.entries
-        self._table.state[kernel.BITS] += 1
-        index = _empty_index(int(self._table.state[kernel.BITS]))
+        self._table.state[kernel.BITS] = bits
+        index = _empty_index(bits)
         grown = np.empty(kernel.ENTRY_SIZE * len(index) // 2, dtype=np.uint64)
         grown[: len(entries)] = entries
         self._table = self._table._replace(index=index, entries=grown)

@@ -78,6 +78,17 @@ class TextFile:
         """The first offset at or behind `begin` where a chunk can end."""
         return self.next_boundary(_OpenFile(self._path), begin, specials)
 
+    def beginning(self, specials: Specials, longest: int) -> bytes:
+        """The first chunk; the same of a file in an object store, which sends larger parts.
+
+        Raises:
+            TooLongError: It exceeds `longest`.
+        """
+        end = self.boundary(self._chunk_bytes, specials)
+        if end > max(longest, self._chunk_bytes + SEARCH_BYTES):
+            raise TooLongError(self.name, end)
+        return self.read(0, end)
+
     @staticmethod
     def next_boundary(file: Readable, begin: int, specials: Specials) -> int:
         """Of an open file, the first boundary at or behind `begin`, searched for a few bytes at a time."""
