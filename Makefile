@@ -33,7 +33,7 @@ test slow ray: export OMP_NUM_THREADS = 1
 test: $(VENV)/.dev
 	$(BIN)/pytest -n 3 --dist loadfile  # a third of the time is waiting
 
-slow: $(VENV)/.dev
+slow: $(VENV)/.slow
 	$(BIN)/pytest -m slow
 
 # vLLM's packages exclude some of ours, so it has an environment of its own. torchvision, torchaudio and torchcodec are not
@@ -43,7 +43,7 @@ vllm: export OMP_NUM_THREADS = 1
 vllm: export PYTHONDONTWRITEBYTECODE =
 
 vllm: $(VENV)-vllm/.done
-	$(VENV)-vllm/bin/pytest -m vllm tests/services/inference/engine
+	$(VENV)-vllm/bin/pytest -m vllm tests/services/inference/engine tests/docs/test_replicas_or_vllm.py
 
 $(VENV)-vllm/.done: pyproject.toml constraints-vllm.txt
 	@$(PYTHON) -m venv $(VENV)-vllm
@@ -89,10 +89,11 @@ clean:
 # One stamp for each set of extras: pip runs again only when the requirements change.
 $(VENV)/.up: EXTRA = up
 $(VENV)/.dev: EXTRA = dev
+$(VENV)/.slow: EXTRA = dev,s3-server
 $(VENV)/.ray: EXTRA = dev,ray,s3-server
 $(VENV)/.gpu: EXTRA = dev,triton
 $(VENV)/.observe: EXTRA = observe
-$(VENV)/.up $(VENV)/.dev $(VENV)/.ray $(VENV)/.gpu $(VENV)/.observe: pyproject.toml constraints.txt
+$(VENV)/.up $(VENV)/.dev $(VENV)/.slow $(VENV)/.ray $(VENV)/.gpu $(VENV)/.observe: pyproject.toml constraints.txt
 	@[ -n "$(PYTHON)" ] || { echo "ownlm needs Python 3.11 or newer, and none was found: install it, or name it with PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot create a virtual environment: on Debian and Ubuntu, install the package python3-venv" >&2; exit 1; }
 	@echo "installing ownlm[$(EXTRA)] into $(VENV) (about a minute)"

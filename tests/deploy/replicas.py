@@ -3,6 +3,7 @@
 import contextlib
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ class Replica(ThreadingHTTPServer):
         self.name = address
         self.behave = "answer"
         self.is_ready = True
+        self.ready_after = 0.0  # seconds
         self.received: list[Received] = []
         self.permits = threading.Semaphore(0)
         self.left = threading.Event()  # a client has gone before its answer
@@ -54,6 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/readyz":
+            time.sleep(self.server.ready_after)
             self._send(200 if self.server.is_ready else 503)
         else:
             self._note(b"")

@@ -1,6 +1,8 @@
 """The manifests against Kubernetes' schemas, its restricted standard, and our code."""
 
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +65,7 @@ def test_pods_keep_to_the_restricted_standard(name: str) -> None:
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
     assert all(volume.keys() <= {"name", "persistentVolumeClaim", "emptyDir"} for volume in pod["volumes"])
-    for container in pod["containers"]:
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
         security = container["securityContext"]
         assert security["allowPrivilegeEscalation"] is False
         assert security["capabilities"] == {"drop": ["ALL"]}
@@ -105,14 +107,42 @@ def test_ports_probes_and_variables_are_those_of_the_service(name: str) -> None:
     assert all(probe["port"] == "http" for probe in probes.values())
     assert probes["readiness"]["path"] == "/readyz"
     assert probes["liveness"]["path"] == "/livez", "restarts must not follow from a model that loads"
-    set_here = {variable["name"] for variable in container["env"]}
+    set_here = environment(container).keys()
     offered = set(re.findall(r"\bOWNLM_\w+", (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
     known = {f"OWNLM_{field.upper()}" for field in fields}
     assert "OWNLM_MODEL_DIR" in set_here
     assert offered - known <= {"OWNLM_PORT"}
-    waits = container["lifecycle"]["preStop"]["sleep"]["seconds"] + fields["shutdown_timeout"].default
-    assert template["spec"]["terminationGracePeriodSeconds"] > waits
+    timeout = environment(container).get("OWNLM_SHUTDOWN_TIMEOUT", fields["shutdown_timeout"].default)
+    waits = container["lifecycle"]["preStop"]["sleep"]["seconds"] + float(timeout)
+    assert template["spec"]["terminationGracePeriodSeconds"] >= waits + 5
     assert container["image"] == COMPOSE[name]["image"]
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in container["env"]}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_service_starts_when_its_model_is_there(name: str, tmp_path: Path) -> None:
+    """The job trains for minutes; a pod without a model would end, and be restarted at ever longer intervals."""
+    [waiting] = pods()[name]["initContainers"]
+    [container] = pods()[name]["containers"]
+    variable = "OWNLM_MODEL_DIR"
+    assert environment(waiting) == {variable: environment(container)[variable]}
+    assert waiting["image"] == container["image"], "nothing else to pull"
+    assert set(map(str, waiting["volumeMounts"])) <= set(map(str, container["volumeMounts"]))
+    program, flag, script = waiting["command"]
+    command = [program, flag, script.replace("sleep 5", "sleep 0.01")]
+    model = tmp_path / "model"
+    with subprocess.Popen(command, env=os.environ | {variable: str(model)}, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"waiting for {model}\n".encode()
+        assert process.poll() is None
+        (tmp_path / "work").mkdir()
+        (tmp_path / "work" / "config.json").touch()
+        (tmp_path / "work").rename(model)  # as `make_demo` does
+        process.stdout.read()
+        assert process.wait() == 0
 
 
 def test_the_demo_is_trained_where_the_services_look_for_it() -> None:
@@ -139,8 +169,15 @@ def test_the_autoscaler_follows_a_metric_that_the_adapter_makes_of_ours() -> Non
     [metric] = autoscaler["metrics"]
     name = metric["pods"]["metric"]["name"]
     [rule] = yaml.safe_load((FOLDER / "prometheus-adapter.yml").read_text(encoding="utf-8"))["rules"]["custom"]
-    assert rule["seriesQuery"].partition("{")[0] == name
-    assert f"# TYPE {name} gauge" in InferenceMetrics(lambda: None).render().decode()
+    series = rule["seriesQuery"].partition("{")[0]
+    assert re.sub(rule["name"]["matches"], rule["name"]["as"], series) == name
+    # By what waits alone, a replica that has emptied the queue would be taken away again.
+    asked_for = set(re.findall(r"\bownlm_\w+", rule["metricsQuery"]))
+    assert asked_for == {series, "ownlm_running_rows", "ownlm_waiting_rows"}
+    exported = InferenceMetrics(lambda: None).render().decode()
+    assert all(f"# TYPE {one} gauge" in exported for one in asked_for)
+    target = int(metric["pods"]["target"]["averageValue"])
+    assert 0 < target < InferenceSettings.model_fields["max_batch"].default, "what runs is never more"
 
 
 def test_nothing_is_reached_that_no_policy_names() -> None:

@@ -27,6 +27,7 @@ from tests.services.conftest import wait_until
 from tests.trainer.report.test_page import make_run
 
 SCRAPED = 0.5  # seconds
+KEY = "only-for-this-test"
 LOAD_SECONDS = 12
 
 pytestmark = [
@@ -50,15 +51,21 @@ def test_every_alert_fires_and_is_resolved() -> None:
 
 
 @contextmanager
-def prometheus(folder: Path, targets: dict[str, str]) -> Iterator[str]:
-    """Prometheus with our configuration, but the targets that each job has here; gives its address."""
+def prometheus(folder: Path, targets: dict[str, str], key: str = "") -> Iterator[str]:
+    """Prometheus with our configuration, but the targets that each job has here; gives its address.
+
+    `key` is the content of the file that is empty where the services need no key.
+    """
     config = load("prometheus.yml")
     config["global"] = dict.fromkeys(("scrape_interval", "evaluation_interval"), f"{int(SCRAPED * 1000)}ms")
     config["rule_files"] = [str(OBSERVE / "alerts.yml")]
-    config["scrape_configs"] = [
-        {"job_name": job["job_name"], "static_configs": [{"targets": [urlsplit(targets[job["job_name"]]).netloc]}]}
-        for job in config["scrape_configs"]
-    ]
+    (folder / "key").write_text(key)
+    config["scrape_configs"] = [job for job in config["scrape_configs"] if job["job_name"] in targets]
+    for job in config["scrape_configs"]:
+        del job["dns_sd_configs"]
+        job["static_configs"] = [{"targets": [urlsplit(targets[job["job_name"]]).netloc]}]
+        if "authorization" in job:
+            job["authorization"]["credentials_file"] = str(folder / "key")
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     address = f"127.0.0.1:{free_port()}"
     command = ["prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
@@ -106,7 +113,7 @@ def put_under_load(inference: str, tokenizer: str) -> None:
     """Answers, streams, prefix hits, errors and refusals, for a while."""
     prompt = "Once upon a time there was a little fox. The fox had a red ball. " * 2
     end = time.monotonic() + LOAD_SECONDS
-    with httpx.Client(timeout=60) as client:
+    with httpx.Client(timeout=60, headers={"Authorization": f"Bearer {KEY}"}) as client:
         while time.monotonic() < end:
             client.post(f"{inference}/generate", json={"prompt": prompt, "max_tokens": 16, "n": 4, "ignore_eos": True})
             client.post(f"{inference}/generate", json={"prompt": "fox", "max_tokens": 8, "stream": True})
@@ -122,7 +129,9 @@ def drain(process: Any) -> None:
 
 
 def test_what_is_asked_for_is_there_under_load(process: Callable[..., Any], model_dir: Path, tmp_path: Path) -> None:
-    inference = process("-m", "services.inference", model_dir=model_dir, threads=1, max_body_bytes=1_000_000)
+    inference = process(
+        "-m", "services.inference", model_dir=model_dir, threads=1, max_body_bytes=1_000_000, api_keys=KEY
+    )
     tokenizer = process("-m", "services.tokenizer", model_dir=model_dir)
     run = make_run(tmp_path / "run", end=2.0)
     record = run / "run.json"
@@ -131,7 +140,7 @@ def test_what_is_asked_for_is_there_under_load(process: Callable[..., Any], mode
         drain(service)
     with (
         watching(run) as watch,
-        prometheus(tmp_path, {"inference": inference.url, "tokenizer": tokenizer.url, "training": watch}) as api,
+        prometheus(tmp_path, {"inference": inference.url, "tokenizer": tokenizer.url, "training": watch}, KEY) as api,
     ):
         loads = [threading.Thread(target=put_under_load, args=(inference.url, tokenizer.url)) for _ in range(3)]
         for thread in loads:
@@ -160,8 +169,28 @@ def check_that_a_restart_is_noticed(api: str, inference: Any) -> None:
     [worker] = psutil.Process(inference.popen.pid).children()
     os.kill(worker.pid, signal.SIGKILL)
 
-    def firing() -> bool:
-        alerts = ask(api, "alerts")["alerts"]
-        return any(one["labels"]["alertname"] == "EngineRestarts" and one["state"] == "firing" for one in alerts)
+    wait_until(lambda: is_firing(api, "EngineRestarts"), timeout=60)
 
-    wait_until(firing, timeout=60)
+
+def is_firing(api: str, alert: str) -> bool:
+    alerts = ask(api, "alerts")["alerts"]
+    return any(one["labels"]["alertname"] == alert and one["state"] == "firing" for one in alerts)
+
+
+def test_a_service_that_ends_again_and_again_is_noticed(
+    process: Callable[..., Any], model_dir: Path, tmp_path: Path
+) -> None:
+    """What runs it starts it each time, so that it is hardly ever down."""
+    port = free_port()
+
+    def starts_seen() -> int:
+        [values] = ask(api, "query", query='process_start_time_seconds{job="tokenizer"}[5m]')["result"] or [{}]
+        return len({value for _, value in values.get("values", [])})
+
+    with prometheus(tmp_path, {"tokenizer": f"http://127.0.0.1:{port}"}) as api:
+        for number in range(4):
+            assert not is_firing(api, "ServiceRestarts")
+            service = process("-m", "services.tokenizer", model_dir=model_dir, port=port)
+            wait_until(lambda number=number: starts_seen() == number + 1, timeout=60)
+            service.popen.kill()
+        wait_until(lambda: is_firing(api, "ServiceRestarts"), timeout=60)

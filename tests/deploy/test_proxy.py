@@ -13,10 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
+from services.inference.settings import InferenceSettings
 from shared.http.middleware.admission import check_headers
 from tests.deploy.conftest import PROXY, Proxy
 from tests.deploy.names import NameServer
 from tests.deploy.replicas import Replica
+from tests.docs.pages import DOCS
 from tests.ports import free_port
 from tests.services.conftest import wait_until
 
@@ -80,6 +82,17 @@ def test_health_checks_pass_with_any_allowed_hosts() -> None:
     assert check_headers(frozenset({"api.example"}), scope, dict([host])) is None
 
 
+def test_a_proxy_waits_longer_than_a_request_may_take() -> None:
+    """Before a response that is not streamed, no byte comes: HAProxy; and nginx and an ingress in the documentation."""
+    deploy = (DOCS / "how-to" / "deploy.md").read_text("utf-8")
+    waits = re.findall(r"timeout (?:client|server) (\d+)m", (PROXY / "haproxy.cfg").read_text("utf-8"))
+    waits += re.findall(r"proxy_read_timeout (\d+)m;", deploy)
+    seconds = [60 * int(minutes) for minutes in waits]
+    seconds += map(int, re.findall(r'proxy-read-timeout: "(\d+)"', deploy))
+    assert len(seconds) == 4
+    assert min(seconds) > InferenceSettings.model_fields["request_timeout"].default
+
+
 def test_prompts_that_begin_alike_go_to_one_replica(cluster: Cluster) -> None:
     beginning = "The history of the town. " * 20
     first = cluster.replica_of({"prompt": beginning + "1", "seed": 1})
@@ -115,7 +128,7 @@ def test_conversations_are_spread(cluster: Cluster) -> None:
     assert {cluster.replica_of(body, "/v1/chat/completions").name for body in bodies} == set(ADDRESSES)
 
 
-@pytest.mark.parametrize("size", [0, 100, 65_000, 65_536, 5_000_000])
+@pytest.mark.parametrize("size", [0, 100, 65_536, 73_728, 5_000_000])
 @pytest.mark.parametrize("chunked", [False, True])
 def test_requests_arrive_as_they_were_sent(cluster: Cluster, size: int, chunked: bool) -> None:
     body = os.urandom(size)
@@ -146,14 +159,90 @@ def test_a_stream_is_not_held_back(cluster: Cluster) -> None:
         assert list(lines) == []
 
 
+@pytest.mark.parametrize("size", [100, 65_536])
 @pytest.mark.parametrize("behave", ["drop", "refuse"])
-def test_another_replica_answers_where_one_did_not_begin_to(cluster: Cluster, behave: str) -> None:
-    body = {"prompt": "x" * 30_000}
+def test_another_replica_answers_where_one_did_not_begin_to(cluster: Cluster, behave: str, size: int) -> None:
+    body = json.dumps({"prompt": "x" * (size - len('{"prompt": ""}'))}).encode()
+    assert len(body) == size
+    cluster.client.headers["X-Long"] = "h" * 4096
     failing = cluster.replica_of(body)
     failing.behave = behave
     answering = cluster.replica_of(body)
+    del cluster.client.headers["X-Long"]
     assert answering is not failing
-    assert [one.body for one in failing.received][-1] == answering.received[-1].body == json.dumps(body).encode()
+    assert [one.body for one in failing.received][-1] == answering.received[-1].body == body
+
+
+def error_of(status: int, answer: bytes) -> str:
+    """The code of an error that the proxy itself answered with, in the services' form."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert b"content-type: application/json" in head.lower()
+    error = json.loads(body)["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    code: str = error["code"]
+    return code
+
+
+def exchange(proxy: Proxy, sent: bytes) -> bytes:
+    """What a new connection gets for these bytes, until it is closed."""
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as connection:
+        connection.sendall(sent)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+HEAD = b"POST /generate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+
+
+@pytest.mark.parametrize(("size", "attempts"), [(100, 3), (100_000, 1)])
+def test_a_replica_that_ends_before_it_answers_is_an_error(cluster: Cluster, size: int, attempts: int) -> None:
+    """After others were tried, where the request is small enough to be sent again."""
+    for replica in cluster.replicas.values():
+        replica.behave = "drop"
+    assert error_of(502, exchange(cluster.proxy, HEAD % size + b"x" * size)) == "replica_lost"
+    assert sum(len(replica.received) for replica in cluster.replicas.values()) == attempts
+
+
+@pytest.mark.parametrize("sent", [b"G\0T / HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"])
+def test_what_is_not_http_reaches_no_replica(cluster: Cluster, sent: bytes) -> None:
+    assert exchange(cluster.proxy, sent).startswith(b"HTTP/1.1 400 ")
+    assert not any(replica.received for replica in cluster.replicas.values())
+
+
+@pytest.fixture(scope="module")
+def impatient(running: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """A proxy before the same replicas, which waits for one second wherever the shipped one waits for longer."""
+    config = tmp_path_factory.mktemp("proxy") / "haproxy.cfg"
+    shipped = (PROXY / "haproxy.cfg").read_text("utf-8")
+    config.write_text(re.sub(r"\b((?:time|timeout (?:http-request|server))) \d+[sm]", r"\1 1s", shipped))
+    proxy = Proxy(running.port, running.names, config)
+    proxy.wait_up(3)
+    yield proxy
+    proxy.close()
+
+
+def test_a_request_that_does_not_arrive_is_an_error(cluster: Cluster, impatient: Proxy) -> None:
+    assert error_of(408, exchange(impatient, HEAD % 10 + b"{")) == "client_timeout"
+    assert exchange(impatient, HEAD[:20]).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_replica_that_does_not_answer_is_an_error(cluster: Cluster, impatient: Proxy) -> None:
+    """It is not asked again: it may be at work."""
+    for replica in cluster.replicas.values():
+        replica.behave = "hold"
+    assert error_of(504, exchange(impatient, HEAD % 2 + b"{}")) == "request_timeout"
+    assert sum(len(replica.received) for replica in cluster.replicas.values()) == 1
+
+
+def test_a_replica_that_is_slow_to_answer_a_check_stays(cluster: Cluster) -> None:
+    """Under load a service may take a second for it; a single check that fails means nothing."""
+    slow = cluster.replicas[ADDRESSES[0]]
+    slow.ready_after = 1.5
+    try:
+        time.sleep(5)
+        assert cluster.proxy.num_up() == 3
+    finally:
+        slow.ready_after = 0
 
 
 def test_what_was_begun_is_not_sent_again(cluster: Cluster) -> None:

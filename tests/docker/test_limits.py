@@ -30,6 +30,12 @@ def test_no_container_can_take_all_of_the_host(name: str) -> None:
     assert f"| `{variable}` | {memory} |" in DEPLOY
 
 
+def test_the_driver_for_a_gpu_is_described_where_the_compose_file_says() -> None:
+    comment = (ROOT / "docker-compose.gpu.yml").read_text(encoding="utf-8").partition("\n\n")[0].replace("\n# ", " ")
+    version, page = re.search(r"driver is (\d+) or newer \((docs/\S+\.md)\)", comment).groups()  # type: ignore[union-attr]
+    assert f"driver {version} or newer" in (ROOT / page).read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", ["train", "inference"])
 def test_on_a_gpu_host_there_is_more(name: str) -> None:
     service = services("docker-compose.gpu.yml")[name]

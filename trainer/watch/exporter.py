@@ -36,7 +36,7 @@ _OTHERS = {
     "step": "The last step with a record",
     "planned_tokens": "Tokens that the whole run will have trained on",
     "starts": "How often the run was started or resumed",
-    "updated_timestamp_seconds": "When its metrics.jsonl was last written",
+    "updated_timestamp_seconds": "When it last logged a step, started or ended",
     "resident_memory_bytes": "Memory of the process that trains, where this machine has it",
 }
 
@@ -91,7 +91,10 @@ def _figures(run: RunResults) -> dict[str, float]:
         found["planned_tokens"] = planned
     folder = RunFolder(run.folder)
     try:
-        found["updated_timestamp_seconds"] = folder.metrics_file.stat().st_mtime
+        # run.json is written at the start and the end: a run may fail before its first step, or resume after days.
+        written = [file.stat().st_mtime for file in (folder.metrics_file, folder.record_file) if file.exists()]
+        if written:
+            found["updated_timestamp_seconds"] = max(written)
         process = locking_process(folder.lock_file) or 0
         if process > 0:
             found["resident_memory_bytes"] = psutil.Process(process).memory_info().rss
