@@ -6,9 +6,6 @@ _MAX_CRASHES = 3
 _WINDOW_SECONDS = 60.0
 _RESTART_SECONDS = 0.25  # doubled by each crash within the window
 
-LOAD_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Seconds to wait after each load that failed with a transient error; after the last one no other is tried."""
-
 TOO_MANY = f"the {_MAX_CRASHES}rd time within a minute of service"
 
 

@@ -23,7 +23,7 @@ class EngineUnavailableError(EngineError):
 
 
 class EngineRestartedError(EngineUnavailableError):
-    """The worker process ended and is being restarted; the request may be sent again."""
+    """The engine process ended and is being restarted; the request may be sent again."""
 
     code = "engine_restarted"
 
@@ -70,7 +70,7 @@ class LoadError(ValueError):
     """The model could not be loaded.
 
     Attributes:
-        reported: Whether the worker process reported a reason before it ended.
+        reported: Whether the engine process reported a reason before it ended.
         transient: Whether another attempt may succeed, as where a process that has ended still holds memory of a GPU.
     """
 
@@ -81,11 +81,11 @@ class LoadError(ValueError):
 
 
 class LoadTimeoutError(LoadError):
-    """The worker process takes longer to load the model than the limit; it still runs."""
+    """The engine process takes longer to load the model than the limit; it still runs."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"the model was not loaded within {seconds:g} seconds, the limit (OWNLM_LOAD_TIMEOUT)",
+            f"the model was not loaded within {seconds:g} seconds (OWNLM_LOAD_TIMEOUT)",
             reported=False,
             transient=True,
         )

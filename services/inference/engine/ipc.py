@@ -1,4 +1,4 @@
-"""Messages between the HTTP process and the worker process, and their encoding.
+"""Messages between the HTTP process and the engine process, and their encoding.
 
 Each message is a pickle with its length before it. Only these two processes hold the socket, which has no name, so the
 pickles can be trusted.
@@ -23,7 +23,7 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How the worker process loads and runs the model; the first message to it. Settings of the service by their names.
+    """How the engine process loads and runs the model; the first message to it. Settings of the service by their names.
 
     Attributes:
         model_dir: The model folder.
@@ -121,7 +121,7 @@ class StepOutput(NamedTuple):
 
 
 class ExitReason(NamedTuple):
-    """Why the worker process is about to exit; the first half of the shutdown handshake.
+    """Why the engine process is about to exit; the first half of the shutdown handshake.
 
     The second half is that the HTTP process closes the socket: see `worker.main`.
     """
@@ -138,7 +138,7 @@ class LogLine(NamedTuple):
 
 
 def log(line: LogLine) -> None:
-    """Write a log line of the worker process."""
+    """Write a log line of the engine process."""
     getattr(_log, line.level)(line.event, **line.fields)
 
 

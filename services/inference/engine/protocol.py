@@ -18,7 +18,7 @@ class Engine(Protocol):
 
     @property
     def worker_pid(self) -> int | None:
-        """The id of the process that owns the model."""
+        """The id of the engine process."""
 
     async def start(self, on_admitted: Callable[[float], None] = lambda _seconds: None) -> None:
         """Begin; called once.

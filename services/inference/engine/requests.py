@@ -68,7 +68,7 @@ class LiveRequests:
             EngineUnavailableError: Shutting down, being restarted, or failed.
         """
         if num_sequences > self._max_sequences:
-            raise RequestTooLargeError(f"{num_sequences} sequences, the limit is {self._max_sequences}")
+            raise RequestTooLargeError(f"{num_sequences} sequences exceed the limit of {self._max_sequences}")
         if self._draining:
             raise EngineUnavailableError(_SHUTTING_DOWN)
         if fault is not None:
@@ -78,7 +78,7 @@ class LiveRequests:
         num_live = self.num_live
         if num_live + num_sequences > self._max_sequences:
             raise QueueFullError(
-                f"{num_live} sequences are running or waiting and the limit is {self._max_sequences}; try again later"
+                f"{num_live} sequences are running or waiting (limit: {self._max_sequences}); try again later"
             )
 
     def add(self, num_sequences: int) -> tuple[int, RequestHandle]:
@@ -129,13 +129,13 @@ class LiveRequests:
         if self._queue_timeout is not None:
             timers.append(loop.call_later(self._queue_timeout, self._queue_timed_out, request_id))
         if self._request_timeout is not None:
-            error = RequestTimeoutError(f"the request took longer than {self._request_timeout:g} seconds, the limit")
+            error = RequestTimeoutError(f"the request exceeded the limit of {self._request_timeout:g} seconds")
             timers.append(loop.call_later(self._request_timeout, self.fail, request_id, error))
         return timers
 
     def _queue_timed_out(self, request_id: int) -> None:
         if self._handles[request_id].started_at is None:
-            message = f"the request waited {self._queue_timeout:g} seconds in the queue, the limit; try again later"
+            message = f"the request exceeded the limit of {self._queue_timeout:g} seconds in the queue; try again later"
             self.fail(request_id, QueueTimeoutError(message))
 
     def _drop(self, request_id: int, index: int | None) -> None:

@@ -29,7 +29,7 @@ class SequenceRequest:
         stop_ids: Tokens that end the sequence; the stop token itself is its last event.
         num_logprobs: How many alternatives to report for each token; None reports no log-probabilities.
         min_tokens: Tokens before which no id of `stop_ids` is sampled.
-        num_prompt_logprobs: How many alternatives to report for each token of the prompt but the first; None reports
+        num_prompt_logprobs: How many alternatives to report for each token of the prompt except the first; None reports
             no log-probabilities of the prompt.
         arrived_at: When its request came, by `time.perf_counter`, which all processes of a machine share.
         num_given: The last so many of `prompt_ids` begin the output: they count as output for the penalties, for
@@ -107,7 +107,7 @@ class PromptEvent(NamedTuple):
         sequence_index: The sequence's number in its request.
         num_cached_tokens: Prompt tokens that were in the prefix cache, or that another sequence of the same prompt
             computed.
-        logprobs: Of every prompt token but the first, if requested.
+        logprobs: Of every prompt token except the first, if requested.
         finish_reason: "length" where no token was requested.
     """
 
@@ -157,7 +157,7 @@ class EngineStats(NamedTuple):
         generated_tokens: Tokens sampled.
         preemptions: How often a sequence lost its blocks to older ones.
         steps: Steps of the model.
-        restarts: How often the worker process was restarted.
+        restarts: How often the engine process was restarted.
     """
 
     num_waiting: int = 0

@@ -1,1 +1,1 @@
-"""The HTTP process' side of the engine: sequences go to the worker process, events come back."""
+"""The HTTP process' side of the engine: sequences go to the engine process, events come back."""

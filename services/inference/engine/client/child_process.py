@@ -1,9 +1,8 @@
-"""The worker process as a child of the HTTP process: start it, wait until it is ready, end it."""
+"""The engine process as a child of the HTTP process: start it, wait until it is ready, end it."""
 
 import contextlib
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -14,9 +13,10 @@ from typing import Any
 
 from services.inference.engine.errors import LoadError, LoadTimeoutError
 from services.inference.engine.ipc import EngineConfig, ExitReason, LoadFailure, LogLine, Ready, encode, log, receive
+from services.inference.engine.supervisor import describe_exit
 
 _ROOT = Path(__file__).resolve().parents[4]  # what `services` is imported from
-_PROCESSORS = os.sched_getaffinity(0) if sys.platform == "linux" else set()  # before a worker process took one away
+_PROCESSORS = os.sched_getaffinity(0) if sys.platform == "linux" else set()  # before an engine process took one away
 _COMMAND = (sys.executable, "-m", "services.inference.engine.worker.main")
 _END_SECONDS = 2.0
 _KILLED_SECONDS = 10.0
@@ -109,7 +109,7 @@ class ModelProcess:
             self.connection.shutdown(socket.SHUT_RDWR)  # at once, where closing waits for the event loop's transport
         self.connection.close()
         try:
-            how = _describe_exit(self._popen.wait(_END_SECONDS))
+            how = describe_exit(self._popen.wait(_END_SECONDS))
         except subprocess.TimeoutExpired:
             self._kill()
             how = "by SIGKILL, since it did not end by itself"
@@ -135,12 +135,3 @@ def _restore_affinity() -> None:
         for task in Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):  # the thread has ended
                 os.sched_setaffinity(int(task.name), _PROCESSORS)
-
-
-def _describe_exit(returncode: int) -> str:
-    if returncode >= 0:
-        return f"with exit code {returncode}"
-    names = {number.value: number.name for number in signal.Signals}  # real-time signals have none
-    name = names.get(-returncode, str(-returncode))
-    hint = ", possibly because the system ran out of memory" if name == "SIGKILL" else ""
-    return f"by signal {name}{hint}"

@@ -1,36 +1,38 @@
-"""The engine as the HTTP process sees it: sequences go to the worker process and events come back."""
+"""The engine as the HTTP process sees it: sequences go to the engine process and events come back."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 from prometheus_client import Metric
 
 from services.inference.engine.client.child_process import ModelProcess
-from services.inference.engine.client.supervisor import Supervisor
+from services.inference.engine.client.connection import Connection
 from services.inference.engine.errors import EngineError, EngineUnavailableError, QueueFullError
-from services.inference.engine.ipc import Cancel, Ready, StepOutput, Submit
+from services.inference.engine.ipc import Cancel, Command, ExitReason, LogLine, Ready, StepOutput, Submit, log
 from services.inference.engine.request_handle import RequestHandle
 from services.inference.engine.requests import LiveRequests
+from services.inference.engine.supervisor import Supervisor
 from services.inference.engine.types import EngineStats, FailEvent, Fault, SequenceRequest, StartEvent
 
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
 
 class EngineClient:
-    """Runs sequences in a worker process, which is restarted when it ends. Used on the event loop only.
+    """Runs sequences in an engine process, which is restarted when it ends. Used on the event loop only.
 
     Args:
-        worker: The process, which has loaded the model.
+        process: The first one, which has loaded the model.
         ready: Its ready message.
         launch: Starts another one like it without waiting; it loads in the background.
         max_queue: How many sequences may wait for a slot.
         queue_timeout: Seconds that a request may wait until its first sequence is admitted; None: no limit.
         request_timeout: Seconds that a request may take in all.
-        step_timeout: Seconds after which a busy process that sends nothing is replaced; None never does.
+        step_timeout: Seconds after which a busy process that completes no step is replaced; None: no limit.
     """
 
     def __init__(
         self,
-        worker: ModelProcess,
+        process: ModelProcess,
         ready: Ready,
         launch: Callable[[], ModelProcess],
         *,
@@ -39,23 +41,28 @@ class EngineClient:
         request_timeout: float | None = None,
         step_timeout: float | None = None,
     ) -> None:
+        self._lost = asyncio.Event()  # the process has closed its side
         self._supervisor = Supervisor(
-            worker,
+            process,
             ready,
             launch,
-            is_busy=lambda: len(self._requests) > 0,
-            on_step=self._take_step,
-            on_end=self._worker_ended,
+            wait_end=self._lost.wait,
+            is_busy=lambda: self._awaits_reply or len(self._requests) > 0,
+            on_end=self._process_ended,
+            attach=self._attach,
+            detach=self._detach,
             step_timeout=step_timeout,
         )
         self._requests = LiveRequests(
             ready.num_slots + max_queue,
-            lambda request_id, index: self._supervisor.send(Cancel(request_id, index)),
+            lambda request_id, index: self._send(Cancel(request_id, index)),
             queue_timeout=queue_timeout,
             request_timeout=request_timeout,
         )
         self._stats = EngineStats(kv_blocks_total=ready.num_blocks)
         self._earlier_stats = EngineStats()  # the counters of earlier processes
+        self._connection: Connection | None = None
+        self._awaits_reply = False  # a command was sent, and each is answered by a step, which may be an empty one
 
     @property
     def fault(self) -> Fault | None:
@@ -64,8 +71,8 @@ class EngineClient:
 
     @property
     def worker_pid(self) -> int | None:
-        """The id of the worker process."""
-        return self._supervisor.worker_pid
+        """The id of the engine process."""
+        return self._supervisor.process.pid
 
     async def start(self, on_admitted: Callable[[float], None] = lambda _seconds: None) -> None:
         """Connect to the process; called once.
@@ -85,8 +92,8 @@ class EngineClient:
             EngineUnavailableError: Shutting down, being restarted, or failed.
         """
         self._requests.check_room(num_sequences, self.fault)
-        if self._supervisor.unsent_bytes > _MAX_UNSENT_BYTES:
-            raise QueueFullError("the model does not keep up with the requests that are waiting; try again later")
+        if self._connection is not None and self._connection.unsent_bytes > _MAX_UNSENT_BYTES:
+            raise QueueFullError("server overloaded: the engine process has too many unread requests; try again later")
 
     def submit(self, requests: list[SequenceRequest]) -> RequestHandle:
         """Queue the sequences of a request: all of them, or none where it raises.
@@ -100,11 +107,11 @@ class EngineClient:
             request.check_fits_cache(self._supervisor.ready.num_blocks)
         self.check_room(len(requests))
         request_id, handle = self._requests.add(len(requests))
-        self._supervisor.send(Submit(request_id, requests))
+        self._send(Submit(request_id, requests))
         return handle
 
     def stats(self) -> EngineStats:
-        """Return the current numbers; sequences that the worker has not received yet are waiting."""
+        """Return the current numbers; sequences that the process has not received yet are waiting."""
         num_live = self._requests.num_live
         num_running, ready = min(self._stats.num_running, num_live), self._supervisor.ready
         return self._stats.after(self._earlier_stats)._replace(
@@ -129,9 +136,37 @@ class EngineClient:
         self._requests.refuse_new()
         self._supervisor.close()
 
-    # What the worker sends
+    # The process at work
+
+    async def _attach(self, process: ModelProcess) -> None:
+        self._awaits_reply = False
+        self._lost.clear()
+        self._connection = Connection(self._receive, self._detach)
+        await self._connection.open(process.connection)
+
+    def _detach(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._lost.set()
+
+    def _send(self, command: Command) -> None:
+        """Send a command; one to a process that has ended is lost, as its requests are."""
+        if self._connection is not None:
+            self._awaits_reply = True
+            self._connection.send(command)
+
+    def _receive(self, message: StepOutput | ExitReason | LogLine) -> None:
+        self._supervisor.heard()
+        if isinstance(message, LogLine):
+            log(message)
+        elif isinstance(message, ExitReason):
+            self._supervisor.exit_reason = message.reason
+        else:
+            self._take_step(message)
 
     def _take_step(self, output: StepOutput) -> None:
+        self._awaits_reply = False
         self._stats = output.stats
         for event in output.events:
             if isinstance(event, StartEvent):
@@ -145,6 +180,6 @@ class EngineClient:
             else:
                 self._requests.receive(event)
 
-    def _worker_ended(self, error: EngineUnavailableError) -> None:
+    def _process_ended(self, error: EngineUnavailableError) -> None:
         self._earlier_stats, self._stats = self.stats(), EngineStats()
         self._requests.fail_all(error)

@@ -1,4 +1,4 @@
-"""The HTTP process' end of the socket to the worker process, on the event loop."""
+"""The HTTP process' end of the socket to the engine process, on the event loop."""
 
 import asyncio
 import socket

@@ -25,7 +25,7 @@ class Segment:
             prompt, several where choices share a prompt.
         targets: Where log-probabilities of a prompt are requested, the id that follows each of `tokens` (one fewer
             where the prompt ends with them); else empty.
-        num_logprobs: How many of the likeliest ids to report beside each target.
+        num_logprobs: How many of the most likely ids to report beside each target.
     """
 
     tokens: Sequence[int]

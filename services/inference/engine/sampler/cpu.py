@@ -108,7 +108,7 @@ class CpuSampler:
         """See `Sampler.close`; the state is overwritten when the slot is opened again."""
 
     def sample(self, logits: Floats, slots: Sequence[int]) -> list[SampledToken]:
-        """See `Sampler.sample`; the logits are contiguous but for the distance of their rows."""
+        """See `Sampler.sample`; the logits are contiguous except for the stride of their rows."""
         self._check(logits, len(slots))
         self._slots[: len(slots)] = slots
         address, stride = logits.ctypes.data, logits.strides[0] // logits.itemsize
@@ -128,7 +128,7 @@ class CpuSampler:
         return sampled
 
     def score(self, logits: Floats, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:
-        """See `Sampler.score`; the logits are contiguous but for the distance of their rows."""
+        """See `Sampler.score`; the logits are contiguous except for the stride of their rows."""
         self._check(logits, len(targets))
         num_top = min(num_logprobs, self._size)
         if num_top * _SCORED_TOGETHER > len(self._scored.top_ids):

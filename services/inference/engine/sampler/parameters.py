@@ -19,7 +19,7 @@ class Parameters:
 
     Attributes:
         inverse_temperature: 1 / temperature.
-        greedy: 1 where the likeliest id is taken.
+        greedy: 1 where the most likely id is taken.
         top_k: `ALL` where all are kept.
         top_p: 1 where all are kept, and else with the slack taken off.
         log_min_p: Natural logarithm of min_p; -inf where all are kept.

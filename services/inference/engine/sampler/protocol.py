@@ -27,7 +27,7 @@ class Sampler(Protocol[Logits]):
         """
 
     def score(self, logits: Logits, targets: Sequence[int], num_logprobs: int) -> list[TokenLogprobs]:
-        """Log-probabilities of the targets and of the `num_logprobs` likeliest ids, see `TokenLogprobs`.
+        """Log-probabilities of the targets and of the `num_logprobs` most likely ids, see `TokenLogprobs`.
 
         Raises:
             ValueError: One of the rows holds none.

@@ -238,7 +238,7 @@ class TorchSampler:
         return _unpack(packed)
 
     def _score_on_device(self, logits: Tensor, targets: Tensor, num_logprobs: int) -> Tensor:
-        """Return, in float64 for each row, the target's log-probability, then those of the likeliest ids, then the ids.
+        """Return, in float64 for each row, the log-probabilities of the target and the most likely ids, then these ids.
 
         Ids are -1 where no more are possible; log-probabilities of a row without a distribution are NaN.
         """
@@ -262,7 +262,7 @@ def _penalized(scores: Tensor, seen: Tensor, column: dict[str, Tensor]) -> Tenso
 
 
 def _weights(scores: Tensor, peak: Tensor, column: dict[str, Tensor], num_filtered: int) -> Tensor:
-    """Return how likely each id is sampled, in units of the likeliest one's probability: float64 [B, vocab_size]."""
+    """Return how likely each id is sampled, in units of the most likely one's probability: float64 [B, vocab_size]."""
     scaled = (scores.double() - peak.double()) * column["inverse_temperature"]
     weights = scaled.exp().where(scaled >= column["log_min_p"], 0.0)
     if not num_filtered:

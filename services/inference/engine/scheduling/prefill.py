@@ -75,10 +75,10 @@ class PrefillScheduler:
         # A prompt's token costs less than one of the decoding sequences, which reads a cache and is sampled.
         tokens = min(self._prefill_tokens, max(tokens, _LEAST_TOKENS, len(decoding)))
         is_worth_it = sum(left) > tokens and len(left) >= len(decoding)
-        if not is_worth_it or any(one.num_tokens < one.undelayed_until for one in decoding):
+        if not is_worth_it or any(one.num_tokens < one.next_full_prefill_at for one in decoding):
             return tokens
         for one in decoding:
-            one.undelayed_until = one.num_tokens + _TOKENS_BETWEEN_DELAYS
+            one.next_full_prefill_at = one.num_tokens + _TOKENS_BETWEEN_DELAYS
         return self._prefill_tokens
 
     def _use_cache_hits(self, sequence: Sequence) -> None:

@@ -93,7 +93,7 @@ class RunnerProbe:
             raise
         except Exception as error:
             self.num_failures += 1
-            _log.error("the runner runs nothing", failures_in_a_row=self.num_failures, exc_info=error)
+            _log.error("runner health check failed", failures_in_a_row=self.num_failures, exc_info=error)
         else:
             self.num_failures = 0
         finally:

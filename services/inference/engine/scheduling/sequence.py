@@ -47,7 +47,7 @@ class Sequence:
         prompt_reported: Whether its `PromptEvent` was emitted.
         leader: The sequence whose prefill it shares.
         followers: The sequences that share its prefill: their first tokens are sampled from the same logits.
-        undelayed_until: With fewer tokens, it has waited for a long step lately, and is to wait for no other.
+        next_full_prefill_at: The number of tokens from which a step with a full prefill budget may delay it again.
     """
 
     id: SequenceId
@@ -64,7 +64,7 @@ class Sequence:
     prompt_reported: bool = False
     leader: "Sequence | None" = None
     followers: list["Sequence"] = field(default_factory=list)
-    undelayed_until: int = 0
+    next_full_prefill_at: int = 0
 
     @property
     def num_tokens(self) -> int:

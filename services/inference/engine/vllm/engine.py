@@ -5,27 +5,18 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-import anyio.to_thread
-import structlog
 from prometheus_client import REGISTRY, Metric
 
-from services.inference.engine.crash_counter import LOAD_WAITS, TOO_MANY, CrashCounter
-from services.inference.engine.errors import (
-    EngineError,
-    EngineRestartedError,
-    EngineUnavailableError,
-    LoadError,
-    UnsupportedFieldError,
-)
+from services.inference.engine.errors import EngineError, UnsupportedFieldError
+from services.inference.engine.ipc import Ready
 from services.inference.engine.request_handle import RequestHandle
 from services.inference.engine.requests import LiveRequests
+from services.inference.engine.supervisor import Supervisor
 from services.inference.engine.types import EngineStats, Fault, SequenceRequest
 from services.inference.engine.vllm.outputs import SequenceOutputs
 from services.inference.engine.vllm.parameters import check_supported
-from services.inference.engine.vllm.process import RunningVllm
+from services.inference.engine.vllm.process import VllmProcess
 from services.inference.engine.vllm.stats import VllmStats
-
-_log = structlog.get_logger("ownlm.engine")
 
 _WATCH_SECONDS = 0.25
 
@@ -34,19 +25,21 @@ class VllmEngine:
     """Runs each sequence as a request of vLLM, which has its own processes, scheduler and KV cache.
 
     Args:
-        running: vLLM with the model loaded.
-        launch: Starts another one like it; blocks.
+        process: vLLM with the model loaded.
+        ready: Its ready message.
+        launch: Makes another one like it, which loads the model in `wait_ready`.
         stats: What vLLM reports its steps to.
         max_sequences: How many may run or wait.
         queue_timeout: Seconds that a request may wait until its first token; None: no limit.
         request_timeout: Seconds that a request may take in all.
-        step_timeout: Seconds without a step after which a busy vLLM is replaced; None never does.
+        step_timeout: Seconds after which a busy vLLM that completes no step is replaced; None: no limit.
     """
 
     def __init__(
         self,
-        running: RunningVllm,
-        launch: Callable[[], RunningVllm],
+        process: VllmProcess,
+        ready: Ready,
+        launch: Callable[[], VllmProcess],
         stats: VllmStats,
         *,
         max_sequences: int,
@@ -54,46 +47,46 @@ class VllmEngine:
         request_timeout: float | None = None,
         step_timeout: float | None = None,
     ) -> None:
-        self._running = running
-        self._launch = launch
         self._stats = stats
-        self._step_timeout = step_timeout
         self._requests = LiveRequests(
             max_sequences, self._cancel, queue_timeout=queue_timeout, request_timeout=request_timeout
         )
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}  # by request and sequence
-        self._fault: Fault | None = None
-        self._crashes = CrashCounter()
-        self._num_restarts = 0
-        self._may_restart = True
-        self._watcher: asyncio.Task[None] | None = None
+        self._supervisor = Supervisor(
+            process,
+            ready,
+            launch,
+            wait_end=self._wait_end,
+            is_busy=lambda: len(self._requests) > 0,
+            on_end=self._requests.fail_all,
+            step_timeout=step_timeout,
+        )
+        stats.on_step = self._supervisor.heard
 
     @property
     def fault(self) -> Fault | None:
         """Why the engine cannot run anything now, or None."""
-        return self._fault
+        return self._supervisor.fault
 
     @property
     def worker_pid(self) -> int | None:
         """The id of vLLM's EngineCore; processes that it has started are not counted."""
-        return self._running.pid
+        return self._supervisor.process.pid
 
     async def start(self, on_admitted: Callable[[float], None] = lambda _seconds: None) -> None:
         """See `Engine.start`."""
         self._on_admitted = on_admitted
-        self._watcher = asyncio.create_task(self._watch())
+        await self._supervisor.start()
 
     def check_room(self, num_sequences: int) -> None:
         """See `Engine.check_room`."""
-        self._requests.check_room(num_sequences, self._fault)
+        self._requests.check_room(num_sequences, self.fault)
 
     def submit(self, requests: list[SequenceRequest]) -> RequestHandle:
         """See `Engine.submit`."""
         for request in requests:
-            check_supported(request, self._running.context_length)
+            check_supported(request, self._supervisor.ready.context_length)
         self.check_room(len(requests))
-        if not self._tasks:
-            self._stats.last_step_at = time.monotonic()  # it was idle until now
         request_id, handle = self._requests.add(len(requests))
         for index, request in enumerate(requests):
             task = asyncio.create_task(self._run(request_id, index, request))
@@ -103,7 +96,7 @@ class VllmEngine:
 
     def stats(self) -> EngineStats:
         """See `Engine.stats`."""
-        return self._stats.stats(self._requests.num_live, self._num_restarts)
+        return self._stats.stats(self._requests.num_live, self._supervisor.num_restarts)
 
     def metrics(self) -> Iterable[Metric]:
         """VLLM's own, which it registers with the default registry."""
@@ -111,35 +104,32 @@ class VllmEngine:
 
     async def drain(self, timeout: float) -> None:
         """See `Engine.drain`."""
-        self._may_restart = False
+        self._supervisor.stop_restarting()
         await self._requests.drain(timeout)
 
     def close(self) -> None:
         """See `Engine.close`; blocks until vLLM's processes have ended."""
-        self._may_restart = False
         self._requests.refuse_new()
-        if self._watcher is not None:
-            self._watcher.cancel()
         for task in self._tasks.values():
             task.cancel()
-        self._running.shut_down()
+        self._supervisor.close()
 
     # Sequences
 
     async def _run(self, request_id: int, index: int, request: SequenceRequest) -> None:
         """Generate one sequence."""
-        running = self._running
-        outputs = SequenceOutputs(request_id, index, request, running.valid_ids)
+        process = self._supervisor.process
+        outputs = SequenceOutputs(request_id, index, request, process.valid_ids)
         is_admitted = False
         try:
-            async for output in running.generate(request, f"{request_id}-{index}"):
+            async for output in process.generate(request, f"{request_id}-{index}"):
                 if not is_admitted:
                     is_admitted = True
                     self._admit(request_id, request, output.metrics.scheduled_ts)
                 for event in outputs.events(output):
                     self._requests.receive(event)
         except Exception as error:
-            if not running.is_dead:  # else `_watch` ends all requests
+            if not process.is_dead:  # else all requests end
                 self._fail(request_id, index, error)
 
     def _admit(self, request_id: int, request: SequenceRequest, at: float) -> None:
@@ -163,67 +153,9 @@ class VllmEngine:
     def _ended(self, request_id: int, index: int, _task: asyncio.Task[None]) -> None:
         self._tasks.pop((request_id, index), None)
 
-    # Restarts
-
-    async def _watch(self) -> None:
-        """Replace vLLM when its processes have ended, or hang."""
-        started_at = time.monotonic()
-        while True:
+    async def _wait_end(self) -> None:
+        while not self._supervisor.process.is_dead:
             await asyncio.sleep(_WATCH_SECONDS)
-            reason = self._end_reason()
-            if reason is None:
-                continue
-            self._num_restarts += 1
-            self._crashes.add(time.monotonic() - started_at)
-            await self._replace(reason)
-            if self._fault is not None:
-                return
-            started_at = self._stats.last_step_at = time.monotonic()
-
-    def _end_reason(self) -> str | None:
-        if self._running.is_dead:
-            return "vLLM's engine ended"
-        silent = time.monotonic() - self._stats.last_step_at
-        if self._step_timeout is not None and self._tasks and silent > self._step_timeout:
-            return f"vLLM was busy and made no step for {self._step_timeout:g} seconds, the limit"
-        return None
-
-    async def _replace(self, reason: str) -> None:
-        """Fail the requests of a vLLM that has ended, and start another one; sets `fault` where that fails."""
-        _log.error("the engine ended", reason=reason)
-        if self._crashes.too_many or not self._may_restart:
-            why = TOO_MANY if self._crashes.too_many else "while the server is shutting down"
-            self._fault = Fault(f"{reason}, {why}", final=True)
-            self._requests.fail_all(EngineUnavailableError(self._fault.reason))
-        else:
-            self._fault = Fault(reason, final=False)
-            self._requests.fail_all(EngineRestartedError(f"{reason}; it is being restarted, send the request again"))
-        try:
-            await anyio.to_thread.run_sync(self._running.shut_down)
-            if self._fault.final:
-                return
-            await asyncio.sleep(self._crashes.restart_delay)
-            running = await self._load()
-        except Exception as error:
-            _log.error("the restart failed", exc_info=error)
-            self._fault = Fault(f"vLLM cannot be started again: {error}", final=True)
-            return
-        self._running, self._fault = running, None
-        _log.info("the engine was restarted", restarts=self._num_restarts)
-
-    async def _load(self) -> RunningVllm:
-        """Start another vLLM, again after transient errors."""
-        waits = iter(LOAD_WAITS)
-        while True:
-            try:
-                return await anyio.to_thread.run_sync(self._launch, abandon_on_cancel=True)
-            except LoadError as error:
-                wait = next(waits, None)
-                if wait is None or not error.transient:
-                    raise
-                self._fault = Fault(f"vLLM cannot be started again yet: {error}", final=False)
-                _log.warning("loading the model again failed", reason=str(error), next_try_seconds=wait)
-            await asyncio.sleep(wait)
 
 
 def _as_engine_error(error: Exception) -> EngineError:

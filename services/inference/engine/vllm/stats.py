@@ -1,6 +1,5 @@
 """What vLLM reports of each step, as `EngineStats`."""
 
-import time
 from typing import Any
 
 from services.inference.engine.types import EngineStats
@@ -13,11 +12,11 @@ class VllmStats:
     where it is used.
 
     Attributes:
-        last_step_at: When the newest step was reported, by `time.monotonic`.
+        on_step: Called at each step.
     """
 
     def __init__(self) -> None:
-        self.last_step_at = time.monotonic()
+        self.on_step = _ignore
         self._counters = EngineStats()
         self._num_blocks = 0
         self._running: dict[int, int] = {}  # by engine: with data parallelism there are several
@@ -52,7 +51,7 @@ class VllmStats:
         engine_idx: int = 0,
     ) -> None:
         """A step has ended."""
-        self.last_step_at = time.monotonic()
+        self.on_step()
         now = self._counters
         if scheduler_stats is not None:
             self._running[engine_idx] = scheduler_stats.num_running_reqs
@@ -79,3 +78,7 @@ class VllmStats:
 
     def record_sleep_state(self, is_awake: int, level: int) -> None:
         """Nothing to record: the service never puts vLLM to sleep."""
+
+
+def _ignore() -> None:
+    """For steps before there is a supervisor."""

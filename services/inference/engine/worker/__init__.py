@@ -1,1 +1,1 @@
-"""The process that owns the model."""
+"""The engine process, which owns the model."""

@@ -1,4 +1,4 @@
-"""Commands to the worker process, as they arrive."""
+"""Commands to the engine process, as they arrive."""
 
 import select
 import socket

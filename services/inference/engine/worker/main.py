@@ -1,4 +1,4 @@
-"""The worker process: `python -m services.inference.engine.worker.main`, started by `client.child_process`."""
+"""The engine process: `python -m services.inference.engine.worker.main`, started by `client.child_process`."""
 
 import contextlib
 import gc
@@ -72,7 +72,7 @@ class EngineLoop:
         except RunnerLostError as error:
             _log.error("the runner is lost", exc_info=error)
             return str(error)
-        return f"no step of the model succeeds any more: {self._failure}"
+        return f"every model step is failing: {self._failure}"
 
     def turn(self) -> None:
         """Take the commands that have come, waiting a while for one if there is nothing to do, and run a step."""
@@ -151,7 +151,7 @@ def load_model(config: EngineConfig) -> "LoadedModel":
 
 
 def main(connection: socket.socket, load: "Callable[[EngineConfig], LoadedModel]" = load_model) -> NoReturn:
-    """Run the worker process until the other side closes, which is an orderly end, or the model fails for good."""
+    """Run the engine process until the other side closes, which is an orderly end, or the model fails for good."""
     # The HTTP process handles these signals: it drains, and closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -160,7 +160,7 @@ def main(connection: socket.socket, load: "Callable[[EngineConfig], LoadedModel]
     def load_and_freeze(config: EngineConfig) -> "LoadedModel":
         model = load(config)
         if sys.platform == "linux":
-            model.keep_off(_peer_process(connection))
+            model.exclude_process(_peer_process(connection))
         # What exists now stays: the garbage collector need not look at it between steps.
         gc.collect()
         freeze_objects()
@@ -169,7 +169,7 @@ def main(connection: socket.socket, load: "Callable[[EngineConfig], LoadedModel]
     try:
         serve(connection, load_and_freeze, on_end=lambda: os._exit(0))
     except Exception:
-        _log.debug("the model's process ends", exc_info=True)
+        _log.debug("the engine process ends", exc_info=True)
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     os._exit(_EXIT_FAILED)

@@ -1,4 +1,4 @@
-"""Load the model in the worker process, with the runner for its device.
+"""Load the model in the engine process, with the runner for its device.
 
 torch is imported for a GPU only: it takes 200 MB and a second.
 """
@@ -14,7 +14,7 @@ from services.inference.engine.runner.cpu import kernels as step_kernels
 from services.inference.engine.runner.cpu.panels import KINDS, KV_KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
 from services.inference.engine.runner.cpu.sizes import block_bytes, position_bytes
-from services.inference.engine.runner.cpu.step_threads import numbers_to_choose_from
+from services.inference.engine.runner.cpu.step_threads import candidate_thread_counts
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Runner
@@ -27,7 +27,7 @@ from shared.bpe import Tokenizer
 from shared.kernels import object_file
 from shared.lm import ModelConfig, read_description
 from shared.lm.description import valid_tokens
-from shared.lm.gpu import has_cuda_driver, why_no_gpu
+from shared.lm.gpu import gpu_unavailable_reason, has_cuda_driver
 from shared.lm.stored_weights import StoredWeights
 from shared.system.cpu_count import available_processors
 from shared.system.memory import free_memory
@@ -53,7 +53,7 @@ class LoadedModel:
     """A runner, its ready message, and how `EngineCore` uses it.
 
     Attributes:
-        keep_off: Lets a process avoid the processor of the thread that runs steps; called with its id.
+        exclude_process: Makes a process avoid the processor of the thread that runs steps; called with its id.
     """
 
     runner: Runner
@@ -61,7 +61,7 @@ class LoadedModel:
     prefill_tokens: int
     min_prefill_tokens: int
     tokens_beside: TokensBeside = lambda _: None
-    keep_off: Callable[[int], None] = lambda _: None
+    exclude_process: Callable[[int], None] = lambda _: None
 
 
 def load_model(config: EngineConfig) -> LoadedModel:
@@ -135,17 +135,19 @@ def _load_on_cpu(config: EngineConfig) -> LoadedModel:
         max_step_tokens=config.max_batch + prefill_tokens,
         context_length=served_context(config, model),
         kv_kind=KV_KINDS[kv_dtype],
-        thread_counts=[threads] if config.threads else numbers_to_choose_from(threads),
+        thread_counts=[threads] if config.threads else candidate_thread_counts(threads),
     )
     ready = _ready_message(config, folder.tokenizer, model, runner, device="cpu", dtype=dtype, kv_dtype=kv_dtype)
-    return LoadedModel(runner, ready, prefill_tokens, _CPU_MIN_PREFILL_TOKENS, runner.rows_beside, thread_pool.keep_off)
+    return LoadedModel(
+        runner, ready, prefill_tokens, _CPU_MIN_PREFILL_TOKENS, runner.rows_beside, thread_pool.exclude_process
+    )
 
 
 def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
     import torch
 
     from services.inference.engine.runner.torch.runner import TorchRunner
-    from services.inference.engine.runner.torch.selector import why_no_kernels
+    from services.inference.engine.runner.torch.selector import triton_unavailable_reason
     from shared.lm import load_model_folder
 
     # Graphs are captured, and memory is pinned, on the current device, wherever the model is.
@@ -158,9 +160,9 @@ def _load_on_cuda(config: EngineConfig, device: str) -> LoadedModel:
     try:
         folder = load_model_folder(config.model_dir, device=device, dtype=torch_dtype)
         _log_notes(folder.notes)
-        reason = why_no_kernels(folder.model.output_weight.device)
+        reason = triton_unavailable_reason(folder.model.output_weight.device)
         if reason is not None:
-            _log.warning("the model runs without kernels of its own, slowly", reason=reason)
+            _log.warning("Triton kernels unavailable, using the slower PyTorch fallback", reason=reason)
         model = folder.config
         channels = 2 * model.num_layers * model.num_kv_heads * model.head_dim
         free, _ = torch.cuda.mem_get_info(device)
@@ -197,10 +199,10 @@ def _select_device(name: str) -> str:
         return "cpu"
     import torch
 
-    reason = why_no_gpu()
+    reason = gpu_unavailable_reason()
     if name == "auto":
         if reason is not None:
-            _log.warning("the model runs on the CPU, though there is a GPU's driver", reason=reason)
+            _log.warning("running on the CPU although a GPU driver is present", reason=reason)
         return "cuda" if reason is None else "cpu"
     if reason is not None:
         raise DeviceError(f"OWNLM_DEVICE is {name}, but no GPU can be used ({reason}); try cpu")

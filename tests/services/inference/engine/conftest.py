@@ -12,7 +12,7 @@ _PROCESSORS = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else s
 def processors() -> Iterator[set[int]]:
     """All that this process could use at first, and can use in the test.
 
-    A model's process that a fixture of other tests keeps alive has confined this one to the others.
+    An engine process that a fixture of other tests keeps alive has confined this one to the others.
     """
     if len(_PROCESSORS) < 2:
         pytest.skip("needs Linux and two processors")

@@ -79,7 +79,7 @@ class CacheMemory:
             if wait:
                 self._take(count)
         if self._shortage:  # written here: lines of several threads would mix
-            _log.warning("the KV cache does not grow", reason=self._shortage)
+            _log.warning("KV cache growth paused: low memory", reason=self._shortage)
             self._shortage = ""
 
     def num_kept(self, count: int) -> int:

@@ -27,8 +27,8 @@ processors too. From one thread to two that is 10 % of the time. Half of it is e
 HTTP disturbs would change it back and forth."""
 
 
-def numbers_to_choose_from(num_processors: int) -> list[int]:
-    """All processors, all but one, which is left to HTTP then, and powers of two."""
+def candidate_thread_counts(num_processors: int) -> list[int]:
+    """Numbers of threads to try: all processors, one less, which leaves one to HTTP, and powers of two."""
     powers = [1 << power for power in range((num_processors - 1).bit_length())]
     return [*powers, num_processors - 1, num_processors] if num_processors > 1 else [1]
 

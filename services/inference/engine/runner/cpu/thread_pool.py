@@ -23,7 +23,7 @@ class KernelThreadPool:
     The caller never waits for a thread that has not begun, since others have its processor: it takes over its call.
 
     On Linux they avoid the caller's processor. The system often wakes them there, since another processor is busy for a
-    moment, and there they would wait for the caller, or preempt it. `keep_off` excludes another process from it, too.
+    moment, and there they would wait for the caller or preempt it. `exclude_process` keeps another process off it.
 
     Args:
         num_threads: At least 1.
@@ -39,8 +39,8 @@ class KernelThreadPool:
         self._callers_processor = -1
         self._neighbor: int | None = None
 
-    def keep_off(self, process: int) -> None:
-        """Let a process, which this one wakes in each step, avoid the caller's processor too.
+    def exclude_process(self, process: int) -> None:
+        """Make a process that this one wakes in each step avoid the caller's processor too.
 
         Where it is woken there, it stops the caller, and the other threads soon have to wait.
 

@@ -21,7 +21,7 @@ from services.inference.engine.runner.protocol import RunnerLostError, Segment, 
 from services.inference.engine.runner.torch.cache import PagedCache
 from services.inference.engine.runner.torch.graph import Graphs
 from services.inference.engine.runner.torch.operations import group_size
-from services.inference.engine.runner.torch.selector import operations_for, why_no_kernels
+from services.inference.engine.runner.torch.selector import operations_for, triton_unavailable_reason
 from services.inference.engine.runner.torch.tile import Span, Tile, TileInput, TileShape, pack, rotation_of
 from services.inference.engine.runner.torch.weights import merged_weights
 from services.inference.engine.sampler.torch_sampler import Batch, Plan, TorchSampler, sizes_up_to
@@ -107,7 +107,7 @@ class TorchRunner:
             num_slots,
             self._device,
             valid_tokens=valid_tokens,
-            has_kernel=why_no_kernels(self._device) is None,
+            has_kernel=triton_unavailable_reason(self._device) is None,
         )
         self._controls = torch.from_numpy(self._controls_of(self._sampler.batch([]), [])).to(self._device)
         self._logits = torch.zeros(num_slots, config.vocab_size, device=self._device)

@@ -12,7 +12,7 @@ LEAST_CAPABILITY = (8, 0)
 """Of a GPU, for Triton (https://github.com/triton-lang/triton#compatibility)."""
 
 
-def why_no_kernels(device: torch.device) -> str | None:
+def triton_unavailable_reason(device: torch.device) -> str | None:
     """The reason why steps on a device are plain torch, and slow; None where they are kernels."""
     if device.type != "cuda":
         return f"there are no kernels for {device.type}"
@@ -28,7 +28,7 @@ def why_no_kernels(device: torch.device) -> str | None:
 
 def operations_for(device: torch.device) -> Operations:
     """The fastest operations for a device."""
-    if why_no_kernels(device) is None:
+    if triton_unavailable_reason(device) is None:
         from services.inference.engine.runner.torch.triton_operations import TritonOperations
 
         return TritonOperations()

@@ -50,7 +50,7 @@ class SlotState(NamedTuple):
 
     Attributes:
         inverse_temperature: 1 / temperature.
-        greedy: 1 where the likeliest id is taken.
+        greedy: 1 where the most likely id is taken.
         top_k: The vocabulary's size where all are kept.
         top_p: 1 where all are kept; the slack is taken off already.
         log_min_p: Natural logarithm; -inf where all are kept.
@@ -94,7 +94,7 @@ class Scratch(NamedTuple):
 
     Attributes:
         scores: [padded] a row's scores.
-        weights: [padded] how likely each id is sampled, in units of the likeliest one's probability.
+        weights: [padded] how likely each id is sampled, in units of the most likely one's probability.
         sums: [padded / BLOCK] of the weights of each block.
         buckets: [padded] classes of the scores, falling; NUM_BUCKETS is that of -inf.
         members: [padded] ids among which a cut is looked for.
@@ -117,7 +117,7 @@ class Results(NamedTuple):
     Attributes:
         tokens: The id sampled.
         chosen: Its log-probability, where wanted.
-        top_ids: [rows * any] the likeliest ids, in no order.
+        top_ids: [rows * any] the most likely ids, in no order.
         top_scores: Their logits.
         peaks, log_sums: What to take off a logit for its log-probability, one after the other.
         num_top: How many there are.

@@ -33,7 +33,7 @@ LOWEST_LOGPROB = -9999.0
 
 _LARGEST = float(np.finfo(np.float32).max)
 _INFINITY = float("inf")
-_NATS = 24.0  # beyond this distance to the likeliest one, scores are in one class
+_NATS = 24.0  # beyond this distance to the most likely one, scores are in one class
 
 
 @compiled
@@ -122,7 +122,7 @@ def _sample(state: SlotState, scratch: Scratch, slot: int64, peak: float32) -> i
 
 @compiled
 def _find_top(scratch: Scratch, results: Results, place: int64, count: int64, peak: float32) -> None:
-    """Report the `count` likeliest ids, and what the log-probabilities are computed from."""
+    """Report the `count` most likely ids, and what the log-probabilities are computed from."""
     scores, cut = scratch.scores, scratch.cut
     results.peaks[place] = peak
     results.log_sums[place] = math.log(fill_weights(scores, scratch.weights, scratch.sums, peak, 1.0))

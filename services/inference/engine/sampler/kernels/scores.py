@@ -151,7 +151,7 @@ def keep_likely(
 
 @compiled
 def drop_ties(scores: Float32Array, weights: Float64Array, cut: float32, kept: int64) -> None:
-    """Zero the weights of ids with the score `cut` but for the lowest `kept` ids."""
+    """Zero the weights of ids with the score `cut` except the lowest `kept` ids."""
     for index in range(len(scores)):
         if scores[index] == cut:
             kept -= 1

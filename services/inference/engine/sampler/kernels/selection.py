@@ -1,4 +1,4 @@
-"""Where to cut the scores of a row so that the likeliest ids have so much of the mass, or are so many.
+"""Where to cut the scores of a row so that the most likely ids have so much of the mass, or are so many.
 
 Instead of sorting a vocabulary: scores fall into classes by their distance to the greatest one; the class in which the
 sum of the classes' masses crosses what is wanted is divided again by the distance to its own greatest score, until few
@@ -105,7 +105,7 @@ def _gather(buckets: Int32Array, members: Int32Array, bucket: int64) -> int64:
 
 @compiled
 def find_cut(scratch: Scratch, wanted: float64, by_count: boolean) -> None:
-    """Find the smallest number of the likeliest ids that have `wanted` of the weights together, or are so many.
+    """Find the smallest number of the most likely ids that have `wanted` of the weights together, or are so many.
 
     Writes to `scratch.cut`: the least score that is kept, how many of the ids with this score are kept, and how many
     there are. Keeps all where all do not reach what is wanted. Needs `scratch.buckets`.

@@ -1,4 +1,4 @@
-"""How the model's process is ended by the process that started it."""
+"""How the engine process is ended by the process that started it."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ def test_one_that_we_kill_is_not_said_to_have_run_out_of_memory(deaf: ModelProce
 
 
 def test_one_that_does_not_load_is_not_waited_for(deaf: ModelProcess) -> None:
-    with pytest.raises(LoadTimeoutError, match=r"within 0\.01 seconds, the limit \(OWNLM_LOAD_TIMEOUT\)"):
+    with pytest.raises(LoadTimeoutError, match=r"within 0\.01 seconds \(OWNLM_LOAD_TIMEOUT\)"):
         deaf.wait_ready()
 
 

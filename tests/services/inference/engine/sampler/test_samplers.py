@@ -173,7 +173,7 @@ MIXTURES: list[dict[str, Any]] = [
 
 
 def distribution_by_hand(logits: np.ndarray, prompt: list[int], output: list[int], **values: Any) -> np.ndarray:
-    """The distribution in float64, spelt out for a few ids: independent of the code under test and of its reference."""
+    """The distribution in float64, written out for a few ids: independent of the code under test and its reference."""
     scores = logits.astype(np.float64)
     for token, bias in values.get("logit_bias", ()):
         scores[token] += bias

@@ -69,7 +69,7 @@ def test_requests_that_fail_alone_end_nothing_and_a_model_that_always_fails_ends
             connection.sendall(encode(Submit(request_id, [request(9)])))
             assert last_event(connection) == FailEvent(request_id, 0, "generation failed: OSError: gone")
         reason = last_event(connection)
-        assert reason == "no step of the model succeeds any more: generation failed: OSError: gone"
+        assert reason == "every model step is failing: generation failed: OSError: gone"
 
 
 def test_a_runner_that_is_lost_ends_with_its_reason() -> None:

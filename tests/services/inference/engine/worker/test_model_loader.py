@@ -130,7 +130,7 @@ def test_ids_that_the_tokenizer_does_not_know_are_never_drawn(
 def test_a_model_with_biases_is_served_in_every_dtype(
     model_dir: Path, tokenizer: Tokenizer, tmp_path: Path, dtype: str
 ) -> None:
-    """The likeliest token after a prompt is torch's, which biases decide here."""
+    """The most likely token after a prompt is torch's, which biases decide here."""
     torch.manual_seed(0)
     model = Transformer(dataclasses.replace(read_description(model_dir).config, attention_bias="qkvo")).eval()
     torch.nn.init.normal_(model.model.layers[0].self_attn.o_proj.bias, generator=torch.Generator().manual_seed(1))

@@ -1,7 +1,7 @@
 """What `bfloat16` declares, for Numba: imported only to compile.
 
-It is written in LLVM's portable vector types but for one instruction, VDPBF16PS, which adds two products to each lane:
-first that of the upper halves, then that of the lower ones, each rounded by itself.
+It is written in LLVM's portable vector types except for one instruction, VDPBF16PS, which adds two products to each
+lane: first that of the upper halves, then that of the lower ones, each rounded by itself.
 """
 
 # Numba's extension interface is untyped, and hands each function its typing context whether it needs it or not.

@@ -1,7 +1,7 @@
 """What `int8` declares, for Numba: imported only to compile.
 
-It is written in LLVM's portable vector types but for one instruction: AVX-512 VNNI adds four products of bytes to each
-lane at once. Elsewhere the same sums, which are exact, come from products of 16-bit pairs.
+It is written in LLVM's portable vector types except for one instruction: AVX-512 VNNI adds four products of bytes to
+each lane at once. Elsewhere the same sums, which are exact, come from products of 16-bit pairs.
 """
 
 # Numba's extension interface is untyped, and hands each function its typing context whether it needs it or not.

@@ -1,7 +1,7 @@
 """The machine operations of the step, as kernels call them; the modules `*_llvm` generate them.
 
 A vector is `LANES` numbers of 32 bits; a block of the KV cache holds as many positions. Indices are not checked, and no
-result depends on which vector instructions the processor has: lanes are never added to one another but where it is
+result depends on which vector instructions the processor has: lanes are never added to one another except where it is
 said, and then in one fixed order.
 
     panel_product_R(panel, x, row, out, column, add)

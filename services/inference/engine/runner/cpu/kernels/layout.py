@@ -97,7 +97,7 @@ class Panel(NamedTuple):
         begin: Where it begins.
         depth: Its inputs.
         kind: Of its weights.
-        gap: Bytes from its end to the panel that its thread probably takes next, which is prefetched towards its end.
+        gap: Bytes from its end to the panel that its thread probably takes next, which is prefetched toward its end.
     """
 
     packed: Bytes

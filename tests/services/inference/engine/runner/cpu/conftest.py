@@ -53,7 +53,10 @@ def models() -> dict[str, Transformer]:
         model = models[name] = Transformer(config).eval()
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.uniform_(0.5, 1.5) if parameter.ndim == 1 else parameter.mul_(6)
+                if parameter.ndim == 1:
+                    parameter.uniform_(0.5, 1.5)
+                else:
+                    parameter.mul_(6)
     return models
 
 

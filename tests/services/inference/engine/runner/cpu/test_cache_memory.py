@@ -108,7 +108,7 @@ def test_where_little_is_left_the_cache_stops_growing_and_says_so_once(free: dic
             memory.reserve(8, wait=True)
             memory._retry_at = min(memory._retry_at, 1e-9)  # as a second later
         assert len(log) == 1
-    assert log[0]["event"] == "the KV cache does not grow"
+    assert log[0]["event"] == "KV cache growth paused: low memory"
     assert "2 MiB are in use and 257 MiB free" in log[0]["reason"]
     free["free"] = GIB
     memory.reserve(7, wait=True)

@@ -5,7 +5,7 @@ from statistics import mean
 
 import pytest
 
-from services.inference.engine.runner.cpu.step_threads import StepThreads, numbers_to_choose_from
+from services.inference.engine.runner.cpu.step_threads import StepThreads, candidate_thread_counts
 
 Seconds = Callable[[int, int], float]
 
@@ -49,7 +49,7 @@ def test_more_threads_have_to_be_worth_their_processors() -> None:
     for saved, best in ((0.09, 1), (0.11, 2)):
         chosen, _ = measured([1, 2], lambda _, count, saved=saved: 1e-3 * (1 - saved * (count - 1)))  # type: ignore[misc]
         assert chosen.best(1) == best
-    chosen, _ = measured(numbers_to_choose_from(16), lambda _, count: 1e-3 * (1 / count + count / 30))
+    chosen, _ = measured(candidate_thread_counts(16), lambda _, count: 1e-3 * (1 / count + count / 30))
     assert chosen.best(1) == 4
 
 
@@ -120,4 +120,4 @@ def test_how_many_rows_fit_into_a_time() -> None:
     ("processors", "counts"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (6, [1, 2, 4, 5, 6]), (16, [1, 2, 4, 8, 15, 16])]
 )
 def test_numbers_of_threads_on_machines_of_all_sizes(processors: int, counts: list[int]) -> None:
-    assert sorted(set(numbers_to_choose_from(processors))) == counts
+    assert sorted(set(candidate_thread_counts(processors))) == counts

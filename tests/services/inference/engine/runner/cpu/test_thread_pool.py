@@ -90,7 +90,7 @@ def test_another_process_keeps_off_the_processor_of_the_caller(processors: set[i
             for processor in sorted(processors)[:2]:
                 os.sched_setaffinity(0, {processor})
                 thread_pool.run(calls)
-                thread_pool.keep_off(process.pid)
+                thread_pool.exclude_process(process.pid)
                 thread_pool.run(calls)
                 assert [os.sched_getaffinity(thread) for thread in threads] == [processors - {processor}] * 2
             process.kill()

@@ -215,7 +215,7 @@ def test_a_later_token_without_numbers_leaves_earlier_ones_as_they_are(kind: str
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the runner use them on this device, in small tiles: the interpreter takes milliseconds for a program."""
-    monkeypatch.setattr(selector, "why_no_kernels", lambda _: None)
+    monkeypatch.setattr(selector, "triton_unavailable_reason", lambda _: None)
     monkeypatch.setattr(runner, "_PROMPT_TILES", (16, 32))
 
 

@@ -64,7 +64,7 @@ def counted() -> Iterator[Counter[str]]:
 @pytest.fixture
 def fake(cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """GPUs whose tensors have shapes, and no values."""
-    monkeypatch.setattr(selector, "why_no_kernels", lambda _: None)
+    monkeypatch.setattr(selector, "triton_unavailable_reason", lambda _: None)
     monkeypatch.setattr(Transformer, "reset_parameters", lambda _: None)  # random numbers would need a real one
     with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
         yield

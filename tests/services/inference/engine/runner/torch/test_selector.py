@@ -24,14 +24,14 @@ def test_a_gpu_with_triton_and_a_compiler_gets_kernels(monkeypatch: pytest.Monke
     assert isinstance(selector.operations_for(torch.device("cpu")), PlainOperations)
     monkeypatch.setattr(selector.shutil, "which", lambda _: None)
     assert isinstance(selector.operations_for(CUDA), PlainOperations)
-    assert "C compiler" in str(selector.why_no_kernels(CUDA))
+    assert "C compiler" in str(selector.triton_unavailable_reason(CUDA))
     monkeypatch.setenv("CC", "cc")
-    assert selector.why_no_kernels(CUDA) is None
+    assert selector.triton_unavailable_reason(CUDA) is None
     monkeypatch.setattr(selector, "find_spec", lambda _: None)
-    assert selector.why_no_kernels(CUDA) == "Triton is not installed"
+    assert selector.triton_unavailable_reason(CUDA) == "Triton is not installed"
 
 
 @pytest.mark.usefixtures("capability")
 @pytest.mark.parametrize("capability", [(7, 5)], indirect=True)
 def test_an_older_gpu_is_named() -> None:
-    assert "(7, 5)" in str(selector.why_no_kernels(CUDA))
+    assert "(7, 5)" in str(selector.triton_unavailable_reason(CUDA))
