@@ -1,4 +1,4 @@
-"""The engine's step on the CPU, without HTTP and without drawing: `python -m benchmarks.engine_step`.
+"""The engine's step on the CPU, without HTTP and without sampling: `python -m benchmarks.engine_step`.
 
 A model of the shape of CS336's TinyStories with random weights decodes a token of 1, 8 and 32 rows at position 127,
 and reads prompts. Beside it, the same products of activations and weights by torch's packed oneDNN operator. All take

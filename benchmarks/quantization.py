@@ -2,7 +2,7 @@
 
 The engine's step reads the same windows of text with each dtype of the weights and of the KV cache. torch in float32
 says what the distribution of the next token is, from which the Kullback-Leibler divergence and the agreement on the
-likeliest token are counted. A table and a line of JSON follow. `benchmarks.engine_step` and `benchmarks.kv_cache`
+most likely token are counted. A table and a line of JSON follow. `benchmarks.engine_step` and `benchmarks.kv_cache`
 measure the speed.
 """
 
@@ -43,7 +43,7 @@ class Result:
     Attributes:
         weight_bytes: Of all weights in memory, the embedding and norms in float32 among them.
         divergence: Mean Kullback-Leibler divergence of its distribution from torch's in float32, in nats.
-        agreement: How often both have the same likeliest token.
+        agreement: How often both have the same most likely token.
         perplexity: Of the text.
     """
 
@@ -76,7 +76,7 @@ def main() -> int:
         for kv_dtype, kv_kind in KV_KINDS.items()
     }
     thread_pool.close()
-    print("| dtype | KV cache | weights, MB | divergence from float32 | same likeliest token | perplexity |")
+    print("| dtype | KV cache | weights, MB | divergence from float32 | same most likely token | perplexity |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name, result in results.items():
         quality = f"{result.divergence:.2g} | {result.agreement:.2%} | {result.perplexity:.4f}"

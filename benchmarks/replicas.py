@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import re
+import socket
 import statistics
 import subprocess
 import tempfile
@@ -46,11 +47,13 @@ _POLICIES = {
 def main() -> None:
     """Measure all policies in turn, and report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replicas", description="Replicas behind the proxy")
-    parser.add_argument("--model", type=existing_folder, required=True, help="a model folder of 256 tokens or more")
+    parser.add_argument(
+        "--model", type=existing_folder, required=True, help="a model folder with a context of 304 tokens"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in _POLICIES}
-    random = np.random.default_rng(0)
+    random, vocab_size = np.random.default_rng(0), read_config(options.model).vocab_size
     with ExitStack() as stack:
         replica = _replica(options.model)
         replicas = [stack.enter_context(closing(Server(replica))) for _ in range(NUM_REPLICAS)]
@@ -58,7 +61,7 @@ def main() -> None:
         proxies = {name: stack.enter_context(_proxy(ports, balance)) for name, balance in _POLICIES.items()}
         for round_ in range(options.rounds + 1):
             for name, port in proxies.items():
-                seen = _round(replica, port, ports, _conversations(random))
+                seen = _round(replica, port, ports, _conversations(random, vocab_size))
                 if round_:  # the first one warms up
                     rows[name].append(seen)
     header = ("policy", "prefix hit rate", "requests/s", "first token, ms", "processor ms a request")
@@ -104,11 +107,11 @@ def _proxy(replica_ports: Sequence[int], balance: str) -> Iterator[int]:
     config = re.sub(r"    server-template .*", servers, config)
     if balance:
         config = re.sub(r"    balance .*\n    hash-type .*\n    hash-balance-factor .*", f"    {balance}", config)
-    port = free_port()
+    port, admin_port = free_port(), free_port()
     environment = os.environ | {
         "PORT": str(port),
         "BIND": "127.0.0.1",
-        "ADMIN_PORT": str(free_port()),
+        "ADMIN_PORT": str(admin_port),
         "RESOLVER": "127.0.0.1:53",  # not used: the replicas are named by their addresses
         "PROMPT_START": str(_PROXY / "prompt_start.lua"),
     }
@@ -119,20 +122,32 @@ def _proxy(replica_ports: Sequence[int], balance: str) -> Iterator[int]:
             ["haproxy", "-db", "-f", file.name], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            time.sleep(3)  # until its checks have found the replicas
+            while _num_up(admin_port) < len(replica_ports):
+                time.sleep(0.1)
             yield port
         finally:
             process.terminate()
             process.wait()
 
 
-def _conversations(random: np.random.Generator) -> list[list[int]]:
+def _num_up(admin_port: int) -> int:
+    """Replicas that the proxy's checks have found."""
+    try:
+        with socket.create_connection(("127.0.0.1", admin_port)) as connection:
+            connection.sendall(b"show servers state replicas\n")
+            states = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    except OSError:
+        return 0
+    return [line.split()[5] for line in states.splitlines()[2:] if line].count("2")  # SRV_ST_RUNNING
+
+
+def _conversations(random: np.random.Generator, vocab_size: int) -> list[list[int]]:
     """Prompts in the order in which they are sent: the first turn of all conversations, then the second one.
 
     In one order, round robin would bring each to the same replica each time: three divides the number of conversations.
     """
     longest = FIRST_TOKENS + (TURNS - 1) * ADDED_TOKENS
-    ids = random.integers(0, 9000, (CONVERSATIONS, longest)).tolist()
+    ids = random.integers(0, vocab_size - 1, (CONVERSATIONS, longest)).tolist()
     orders = [random.permutation(CONVERSATIONS).tolist() for _ in range(TURNS)]
     return [ids[index][: FIRST_TOKENS + turn * ADDED_TOKENS] for turn, order in enumerate(orders) for index in order]
 

@@ -218,7 +218,7 @@ def _ask(command: list[str], server: _Server) -> dict[str, float]:
     requests, rate = re.search(r"(\d+) requests in", output), re.search(r"Requests/sec:\s*([\d.]+)", output)
     assert requests
     assert rate
-    return {"requests/s": float(rate[1]), "requests a processor's second": int(requests[1]) / used}
+    return {"requests/s": float(rate[1]), "requests/CPU-second": int(requests[1]) / used}
 
 
 # ---- Few large ones
@@ -240,7 +240,7 @@ def _bulk(server: _Server) -> list[_Contest]:
         for _ in range(5):
             _post(server.url, path, content_type, body)
         megabytes, seconds = 5 * len(text) / 1e6, time.perf_counter() - started
-        return {"MB/s": megabytes / seconds, "MB a processor's second": megabytes / (server.cpu_seconds - before)}
+        return {"MB/s": megabytes / seconds, "MB/CPU-second": megabytes / (server.cpu_seconds - before)}
 
     return [_Contest(name, lambda case=case: measure(*case)) for name, *case in cases]
 
@@ -264,7 +264,7 @@ def _post(url: str, path: str, content_type: str, body: bytes) -> bytes:
 
 def _table(medians: dict[str, dict[str, float]]) -> str:
     """The medians, and how many times as fast each is as ours at the same."""
-    lines = ["| | each second | a processor's second | ours is |", "| --- | --- | --- | --- |"]
+    lines = ["| | per second | per CPU-second | ours is |", "| --- | --- | --- | --- |"]
     ours = medians["ownlm /encode"]["requests/s"]
     for name, values in medians.items():
         (unit, rate), (_, effective) = values.items()

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ByteSize
+
 if TYPE_CHECKING:
     from cyclopts import App
     from cyclopts.argument import Argument
@@ -24,7 +26,8 @@ Generated from the code by `python scripts/reference.py`: do not edit.
 
 `ownlm COMMAND` and `python -m trainer COMMAND` are the same. Every command also takes `--config PATH`, a TOML file
 with any of its options as `name = value` (the command line wins over it), and `--verbose`, which shows the whole
-traceback when a job fails and logs more. A flag's opposite begins with `--no-`.
+traceback when a job fails and logs more. What is also named in capitals, such as `FILES...`, may be given without the
+name of the option. A flag's opposite begins with `--no-`.
 
 Exit status: 0 done, 1 the job failed, 2 wrong usage, 128 + N stopped by signal N (130 after Ctrl-C).
 """
@@ -82,14 +85,17 @@ def _groups(command: "App") -> dict[str, str]:
 
 
 def _option(argument: "Argument") -> str:
-    names = [name for name in argument.names if not name.startswith(("--no-", "--empty-"))]
+    names = list(argument.positives)
+    if argument.index is not None:
+        # By position, as --help shows it.
+        names.insert(0, argument.name.removeprefix("--").upper() + ("..." if argument.token_count()[1] else ""))
     default = argument.field_info.default
     if argument.required:
         shown = "required"
-    elif default is None or default is inspect.Parameter.empty or default == "":
+    elif default is None or default is inspect.Parameter.empty or default in ("", ()):
         shown = ""
     else:
-        shown = f"`{_shown(default)}`"
+        shown = f"`{_default(default)}`"
     meaning = " ".join(str(argument.parameter.help or "").split())
     if choices := argument.get_choices():
         meaning += " One of " + ", ".join(f"`{choice}`" for choice in choices) + "."
@@ -134,7 +140,7 @@ def map_of_folders() -> str:
 def _settings_table(fields: "dict[str, FieldInfo]") -> str:
     rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
     for name, field in fields.items():
-        default = "" if field.is_required() or field.default is None else f"`{_shown(field.default)}`"
+        default = "" if field.is_required() or field.default is None else f"`{_default(field.default)}`"
         rows.append(f"| `OWNLM_{name.upper()}` | {default} | {_cell(str(field.description))} |")
     return "\n".join(rows) + "\n"
 
@@ -143,11 +149,15 @@ def _cell(text: str) -> str:
     return text.replace("<|endoftext|>", "`<|endoftext|>`").replace("``", "`").replace("|", "\\|")
 
 
-def _shown(value: Any) -> str:
+def _default(value: Any) -> str:
     if isinstance(value, tuple):
-        return " ".join(map(_shown, value))
-    text = f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
-    return text.replace("|", "\\|")
+        return " ".join(map(_default, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, ByteSize):
+        return value.human_readable().replace(".0", "")
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", "\\n")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The two HTTP services: tokenizer and inference. They share `shared.http` and do not know each other."""
+"""The two HTTP services: tokenizer and inference. They share `shared.http` and are independent of each other."""

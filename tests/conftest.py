@@ -14,9 +14,12 @@ from hypothesis import HealthCheck, settings
 
 from shared.bpe import kernels
 from shared.kernels import warm
+from tests.clusters import ray_nodes, s3
 
 if TYPE_CHECKING:
     from tests.pretend_cuda import PretendCuda  # imports torch
+
+__all__ = ["ray_nodes", "s3"]
 
 # No time limit for an example or for drawing it, since machines stall; the same examples each time where a failure
 # would block a landing.

@@ -21,6 +21,7 @@ from benchmarks.bpe.targets import judge
 from benchmarks.bpe.trainers import TRAINERS
 from benchmarks.host import describe_machine, installed_versions
 from benchmarks.inputs import existing_file, reference_data
+from shared.system.errors import how_to_install
 
 _MODULES = {"minibperust": "MiniBpeRust"}
 _FULL_MB, _QUICK_MB = 200, 30
@@ -77,7 +78,7 @@ def _peers(wanted: str | None) -> list[str]:
         raise SystemExit(f"no such peer: {', '.join(unknown)}; there are: {', '.join(known)}")
     missing = [name for name in asked if importlib.util.find_spec(_MODULES.get(name, name)) is None]
     if missing:
-        print(f"skipped, since not installed (pip install 'ownlm[bench]'): {', '.join(missing)}", file=sys.stderr)
+        print(f"skipped, since not installed ({how_to_install('bench')}): {', '.join(missing)}", file=sys.stderr)
     return [name for name in asked if name not in missing]
 
 

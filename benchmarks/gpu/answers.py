@@ -21,7 +21,7 @@ class Seen:
     """What a run of sequences gave.
 
     Attributes:
-        answers: Of each sequence, its tokens with the log-probabilities of the likeliest ids, to the last bit.
+        answers: Of each sequence, its tokens with the log-probabilities of the most likely ids, to the last bit.
         preemptions: How often a sequence gave its blocks back.
         cached: Prompt tokens that were in the prefix cache.
     """

@@ -12,7 +12,7 @@ from benchmarks.gpu import answers, faults, graphs
 from benchmarks.gpu.options import part_parser
 from benchmarks.gpu.rows import Row, note, report
 from benchmarks.gpu.shapes import CHECKED, TINY, measured
-from services.inference.engine.runner.torch.selector import why_no_kernels
+from services.inference.engine.runner.torch.selector import triton_unavailable_reason
 from shared.lm import ModelConfig
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -25,7 +25,7 @@ def main() -> None:
     """All checks, the most important first."""
     options = part_parser(__doc__).parse_args()
     end = time.monotonic() + options.seconds
-    reason = why_no_kernels(torch.device(options.device))
+    reason = triton_unavailable_reason(torch.device(options.device))
     report(Row("runner", "operations", "kernels" if reason is None else f"plain torch: {reason}"))
     checked = TINY if options.quick else CHECKED
     for what, check in _checks(options, checked):

@@ -16,6 +16,7 @@ from benchmarks.host import describe_machine, installed_versions
 from benchmarks.inputs import existing_folder
 from benchmarks.learning import data, tables
 from benchmarks.learning.curves import Curve, Point
+from shared.system.errors import how_to_install
 
 CONTESTANTS = ("ours", "ours in half the time", "nanogpt", "transformers-tuned", "transformers")
 _CALIBRATION_STEPS = 30
@@ -64,7 +65,7 @@ def _installed(names: Sequence[str]) -> list[str]:
     packages = [package for package in ("transformers", "accelerate") if importlib.util.find_spec(package) is None]
     missing = [name for name in names if packages and name.startswith("transformers")]
     if missing:
-        reported = f"skipped, since {' and '.join(packages)} is not installed (pip install 'ownlm[bench]')"
+        reported = f"skipped, since {' and '.join(packages)} is not installed ({how_to_install('bench')})"
         print(f"{reported}: {', '.join(missing)}", file=sys.stderr)
     return [name for name in names if name not in missing]
 

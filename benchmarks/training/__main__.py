@@ -17,6 +17,7 @@ from benchmarks.training.data import make_data
 from benchmarks.training.overhead import data_and_logging, start_up
 from benchmarks.training.rounds import measure
 from benchmarks.training.targets import judge
+from shared.system.errors import how_to_install
 
 
 def main() -> int:
@@ -78,7 +79,7 @@ def _at_least_one(text: str) -> int:
 def _has_package(name: str) -> bool:
     if not name.startswith("transformers") or importlib.util.find_spec("transformers"):
         return True
-    print("transformers is left out, since it is not installed: pip install 'ownlm[bench]'", file=sys.stderr)
+    print(f"transformers is left out, since it is not installed: {how_to_install('bench')}", file=sys.stderr)
     return False
 
 

@@ -22,7 +22,7 @@ def measure(folder: Path, names: list[str], case: Case, rounds: int) -> list[dic
         rounds: Steps of each; one before them is not counted.
 
     Returns:
-        For each its tokens per second (median and best), those of a processor second (which other work disturbs less),
+        For each its tokens per second (median and best), those per CPU-second (which other work disturbs less),
         its FLOP/s, and at its best their share of the products alone at theirs.
     """
     workers = {name: _Worker(name, folder, case) for name in names}

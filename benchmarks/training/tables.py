@@ -23,7 +23,7 @@ def render(report: dict[str, Any]) -> str:
                     "mode",
                     "tokens/s",
                     "best",
-                    "a processor's second",
+                    "per CPU-second",
                     "GFLOP/s",
                     "utilization",
                     "ownlm is",

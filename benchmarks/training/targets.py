@@ -19,7 +19,7 @@ def judge(results: list[dict[str, Any]], overhead: dict[str, float], start_up_se
                 )
         share = ours["utilization"]
         needed = _UTILIZATION[ours["dtype"]]
-        verdicts.append(Verdict(f"{case}: {needed:.0%} of the rate of products", f"{share:.1%}", share >= needed))
+        verdicts.append(Verdict(f"{case}: {needed:.0%} of matmul throughput", f"{share:.1%}", share >= needed))
     share = overhead["share"]
     verdicts.append(Verdict("data and logging below 1 % of a step", f"{share:.2%}", share < _OVERHEAD))
     verdicts.append(

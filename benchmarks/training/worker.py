@@ -1,4 +1,4 @@
-"""One trainer in a process: prints its FLOPs a token, then wall and processor seconds of a step for each line read."""
+"""One trainer in a process: prints its FLOPs a token, then wall and CPU seconds of a step for each line read."""
 
 import os
 import sys

@@ -28,7 +28,7 @@ _COUNTERS = {
     "ownlm_engine_generated_tokens": ("generated_tokens", "Tokens sampled, also for canceled requests"),
     "ownlm_engine_preemptions": ("preemptions", "Sequences that lost their blocks to older ones"),
     "ownlm_engine_steps": ("steps", "Steps of the model"),
-    "ownlm_engine_restarts": ("restarts", "Restarts of the worker process"),
+    "ownlm_engine_restarts": ("restarts", "Restarts of the engine process"),
 }
 
 
@@ -37,7 +37,7 @@ class InferenceMetrics(HttpMetrics):
 
     Args:
         stats: Returns the engine's numbers at each scrape; None while there is no engine.
-        worker_pid: Returns the id of the worker process; None while there is none.
+        worker_pid: Returns the id of the engine process; None while there is none.
         engine_metrics: Returns the engine's own metrics besides `stats`.
     """
 

@@ -47,7 +47,7 @@ class InferenceSettings(ServiceSettings):
     prefill_tokens: int | None = Field(
         None, ge=1, le=65536, description="The most prompt tokens in a step; default: 256 on cpu, 512 on cuda"
     )
-    # An int: the worker process would import pydantic to unpickle a ByteSize.
+    # An int: the engine process would import pydantic to unpickle a ByteSize.
     kv_cache_bytes: Annotated[ByteSize, AfterValidator(int)] | None = Field(
         None,
         description="The most memory of the KV cache, for example 2GiB; default: enough for OWNLM_MAX_BATCH full "
@@ -58,11 +58,11 @@ class InferenceSettings(ServiceSettings):
     load_timeout: float = Field(
         600.0,
         ge=0,
-        description="Seconds that the worker process may take to load the model; the service ends after twice as many "
+        description="Seconds that the engine process may take to load the model; the service ends after twice as many "
         "without a model; 0: no limit",
     )
     step_timeout: float = Field(
-        120.0, ge=0, description="Seconds without a step after which the worker process is restarted; 0: no limit"
+        120.0, ge=0, description="Seconds without a step after which the engine process is restarted; 0: no limit"
     )
     max_choices: int = Field(8, ge=1, description="The most choices (n) of one request")
     default_max_tokens: int = Field(256, ge=1, description="max_tokens of /generate where a request does not set it")

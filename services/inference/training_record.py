@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from services.inference.description import LARGEST_INT
 from shared.lm.training_file import LARGEST_TRAINING_FILE, TRAINING_FILE
 from shared.system.checksums import ChecksumError, Checksums
-from shared.system.errors import shown_name
+from shared.system.errors import display_name
 from shared.system.regular_file import read_regular
 
 Count = Annotated[int, Field(ge=0, le=LARGEST_INT)]
@@ -160,10 +160,10 @@ def read_training_file(folder: Path, fingerprint: str) -> TrainingFile:
         return _refused(str(error))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(shown_name(str(part)) for part in first["loc"])
+        place = ".".join(display_name(str(part)) for part in first["loc"])
         return _refused(f"{place}: {first['msg']}" if place else first["msg"])
     if record.tokenizer_fingerprint != fingerprint:
-        return _refused(f"it was written for the tokenizer {shown_name(record.tokenizer_fingerprint)}")
+        return _refused(f"it was written for the tokenizer {display_name(record.tokenizer_fingerprint)}")
     return TrainingFile(record.model_dump_json().encode(), "")
 
 

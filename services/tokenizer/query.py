@@ -6,7 +6,7 @@ import numpy as np
 from starlette.datastructures import QueryParams
 
 from shared.bpe import Tokenizer
-from shared.http import ApiError, shorten
+from shared.http import ApiError, short_json
 
 TEXT = "text/plain"
 IDS = "application/octet-stream"
@@ -29,7 +29,7 @@ class RawQuery:
         self._params = params
         for name in params:
             if name not in known:
-                message = f"{shorten(name)}: unknown query parameter for this body; use {', '.join(known)}"
+                message = f"{short_json(name)}: unknown query parameter for this body; use {', '.join(known)}"
                 raise ApiError(422, message)
 
     def flag(self, name: str) -> bool:
@@ -64,4 +64,4 @@ class RawQuery:
         if len(values) == 1 and values[0] in (default, *others):
             return values[0]
         choices = " or ".join(dict.fromkeys((default, *others)))
-        raise ApiError(422, f"{name}: must be {choices}, once (got {shorten(', '.join(values))})", param=name)
+        raise ApiError(422, f"{name}: must be {choices}, once (got {short_json(', '.join(values))})", param=name)

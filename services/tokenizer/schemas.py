@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_val
 from services.tokenizer.settings import MAX_BATCH_ITEMS
 from shared.http import AllowedSpecial, StrictModel
 
-_MAX_NEEDLE = 1 << 18  # characters of a search, which are checked on the event loop
+_MAX_QUERY_CHARS = 1 << 18  # characters of a search, which are checked on the event loop
 
 TokenId = Annotated[int, Field(ge=0)]
 # Only the first invalid item is reported: pydantic describes each, which takes seconds for a million.
@@ -121,9 +121,11 @@ class VocabularyRequest(Page):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "on"}, {"bytes": "f0 9f"}, {"id": 256}]})
 
-    text: str | None = Field(None, min_length=1, max_length=_MAX_NEEDLE, description="Tokens that contain this text")
+    text: str | None = Field(
+        None, min_length=1, max_length=_MAX_QUERY_CHARS, description="Tokens that contain this text"
+    )
     bytes: str | None = Field(
-        None, max_length=_MAX_NEEDLE, description="Tokens that contain these bytes, in hexadecimal"
+        None, max_length=_MAX_QUERY_CHARS, description="Tokens that contain these bytes, in hexadecimal"
     )
     id: int | None = Field(None, ge=0, description="Tokens from this id on")
 

@@ -61,4 +61,4 @@ class TokenizerService:
 def check_batch_size(field: str, items: int, limit: int) -> None:
     """Refuse a batch with more items than `OWNLM_MAX_BATCH_ITEMS`."""
     if items > limit:
-        raise ApiError(400, f"{field}: {items} items, the limit is {limit} (OWNLM_MAX_BATCH_ITEMS)", param=field)
+        raise ApiError(400, f"{field}: {items} items exceed the limit of {limit} (OWNLM_MAX_BATCH_ITEMS)", param=field)

@@ -14,7 +14,7 @@ from services.tokenizer.schemas import TokenRequest, TokenResponse, VocabularyRe
 from services.tokenizer.service import TokenizerService
 from services.tokenizer.vocabulary_index import VocabularyIndex
 from shared.bpe import Tokenizer, TokenizerError, TreeNode
-from shared.http import ApiError, BodyRoute, error_responses, shorten
+from shared.http import ApiError, BodyRoute, error_responses, short_json
 
 _ERROR_RESPONSES = error_responses(400, 413, 415, 422, 503)
 # Bytes of tokens after which an answer ends before its limit.
@@ -125,7 +125,8 @@ def _found(tokenizer: Tokenizer, request: VocabularyRequest) -> npt.NDArray[np.i
         return index.containing(bytes.fromhex(request.bytes))
     assert request.id is not None
     if request.id >= tokenizer.vocab_size:
-        raise ApiError(400, f"id: {shorten(request.id)} is beyond the ids 0 to {tokenizer.vocab_size - 1}", param="id")
+        ids = f"0 to {tokenizer.vocab_size - 1}"
+        raise ApiError(400, f"id: {short_json(request.id)} is beyond the ids {ids}", param="id")
     return index.since(request.id)
 
 

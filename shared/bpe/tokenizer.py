@@ -195,10 +195,18 @@ class Tokenizer:
         return self._text_encoder.encode_segments(segments)
 
     def encode_to_numpy(
-        self, text: str, *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False
+        self,
+        text: str,
+        *,
+        allowed_special: AllowedSpecial = (),
+        add_special_tokens: bool = False,
+        max_threads: int | None = None,
     ) -> Ids:
-        """`encode` to an array, with a tenth of the memory of a list; long texts on all processors."""
-        return self._text_encoder.encode(text, allowed_special, add_special_tokens)
+        """`encode` to an array, with a tenth of the memory of a list.
+
+        Long texts are encoded on all processors, or at most `max_threads` of them.
+        """
+        return self._text_encoder.encode(text, allowed_special, add_special_tokens, max_threads=max_threads)
 
     def encode_batch(
         self, texts: Iterable[str], *, allowed_special: AllowedSpecial = (), add_special_tokens: bool = False

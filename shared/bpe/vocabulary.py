@@ -104,7 +104,7 @@ class Vocabulary:
 
     @cached_property
     def spelled(self) -> dict[int, bytes]:
-        """The bytes of all tokens but the added ones, by id."""
+        """The bytes of all tokens except the added ones, by id."""
         return {**self.tokens, **{token_id: bytes([byte]) for byte, token_id in enumerate(self.byte_tokens)}}
 
     def key_of(self, token: bytes) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.bpe import Tokenizer
 from shared.chat.errors import ChatTemplateError
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 from shared.system.files import parse_json_object, write_text
 from shared.system.regular_file import read_regular
 
@@ -88,7 +88,7 @@ def write_templates(folder: Path, templates: Mapping[str, str]) -> None:
     """
     for name, template in templates.items():
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
-            raise ChatTemplateError(f"the chat template {shown(name)} cannot be the name of a file")
+            raise ChatTemplateError(f"the chat template {short_repr(name)} cannot be the name of a file")
         file = folder / "chat_template.jinja"
         if name != DEFAULT:
             file = folder / "additional_chat_templates" / f"{name}.jinja"
@@ -102,7 +102,7 @@ def _from_files(folder: Path) -> Iterator[tuple[str, str]]:
         yield DEFAULT, _read_text(main)
     others = sorted((folder / "additional_chat_templates").glob("*.jinja"))
     if len(others) > _MAX_TEMPLATES:
-        raise ChatTemplateError(f"{others[0].parent}: {len(others)} templates, the limit is {_MAX_TEMPLATES}")
+        raise ChatTemplateError(f"{others[0].parent}: {len(others)} templates exceed the limit of {_MAX_TEMPLATES}")
     for file in others:
         yield file.stem, _read_text(file)
 
@@ -118,7 +118,7 @@ def _from_config(file: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, s
         name, template = (entry.get("name"), entry.get("template")) if isinstance(entry, dict) else (None, None)
         if not isinstance(name, str) or not isinstance(template, str):
             raise ChatTemplateError(
-                f'{file}: an entry of "chat_template" needs "name" and "template", got {shown(entry)}'
+                f'{file}: an entry of "chat_template" needs "name" and "template", got {short_repr(entry)}'
             )
         yield name, template
 

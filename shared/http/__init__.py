@@ -3,7 +3,7 @@
 from shared.http.app import build_app
 from shared.http.body_route import BodyRoute, add_body_routes
 from shared.http.concurrency import ThreadPool, cancel_on_disconnect, in_thread, wait_for_disconnect
-from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_response, error_responses, shorten
+from shared.http.errors import ApiError, ErrorEnvelope, error_envelope, error_response, error_responses, short_json
 from shared.http.fields import AllowedSpecial, StrictModel
 from shared.http.lifecycle import Lifecycle
 from shared.http.metrics import HttpMetrics
@@ -35,6 +35,6 @@ __all__ = [
     "record_error",
     "request_started",
     "run",
-    "shorten",
+    "short_json",
     "wait_for_disconnect",
 ]

@@ -15,7 +15,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.http.concurrency import in_thread
-from shared.http.errors import ApiError, shorten, validation_error
+from shared.http.errors import ApiError, short_json, validation_error
 
 # Up to this size JSON is parsed on the event loop: a few tenths of a millisecond, less than a thread costs under load.
 _INLINE_BYTES = 1 << 16
@@ -155,7 +155,7 @@ def _is_json(media_type: str) -> bool:
 def _refuse_coded_body(coding: str) -> None:
     """Refuse compressed bodies by their header, before their bytes are parsed as JSON, text or ids."""
     if coding.strip().lower() not in {"", "identity"}:
-        message = f"send the body as it is, without Content-Encoding (got {shorten(coding)})"
+        message = f"send the body as it is, without Content-Encoding (got {short_json(coding)})"
         raise ApiError(415, message, headers={"Accept-Encoding": "identity"})
 
 
@@ -205,4 +205,4 @@ def _count(data: bytes, characters: bytes) -> int:
 
 
 def _too_many(count: int, parts: str, limit: int) -> ApiError:
-    return ApiError(422, f"the body has {count:,} {parts}, the limit is {limit:,}: send several requests")
+    return ApiError(422, f"{count:,} {parts} in the body exceed the limit of {limit:,}; send several requests")

@@ -159,7 +159,7 @@ def _describe(error: Mapping[str, Any]) -> str:
         return f"{path}: unknown field"
     message = error["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    return f"{path or 'body'}: {message} (got {shorten(error['input'])})"
+    return f"{path or 'body'}: {message} (got {short_json(error['input'])})"
 
 
 def _path(error: Mapping[str, Any]) -> str:
@@ -178,7 +178,7 @@ def _truncated(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[:limit] + "..."
 
 
-def shorten(value: Any) -> str:
+def short_json(value: Any) -> str:
     """A value for a message: as JSON, in ASCII, truncated if long."""
     if isinstance(value, (list, dict)):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"

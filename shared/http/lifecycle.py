@@ -19,7 +19,7 @@ _log = structlog.get_logger("ownlm.lifecycle")
 T = TypeVar("T")
 State = Literal["loading", "ready", "restarting", "draining", "failed"]
 
-_MOST_LOADS = 2  # a load that hangs ends by its own limit, and another one may be tried
+_MAX_LOAD_ATTEMPTS = 2  # a load that hangs ends by its own limit, and another one may be tried
 
 
 async def _no_start(_resource: object) -> None:
@@ -58,7 +58,7 @@ class Lifecycle(Generic[T]):
         self._drain = drain
         self._close = close
         self._health = health
-        self._longest_unready = math.inf if load_timeout is None else _MOST_LOADS * load_timeout
+        self._longest_unready = math.inf if load_timeout is None else _MAX_LOAD_ATTEMPTS * load_timeout
         self._unready_since: float | None = None  # while it is loading or restarting
         self.loaded: T | None = None
         self._state: State = "loading"
@@ -78,8 +78,9 @@ class Lifecycle(Generic[T]):
         self._unready_since = self._unready_since or now
         if now - self._unready_since > self._longest_unready:
             self._state = "failed"
-            limit = f"{self._longest_unready:g} seconds, {_MOST_LOADS} times OWNLM_LOAD_TIMEOUT, the limit"
-            self.failure = TimeoutError(f"it was {state} for {limit}" + (f": {reason}" if reason else ""))
+            limit = f"limit: {_MAX_LOAD_ATTEMPTS} x OWNLM_LOAD_TIMEOUT"
+            fault = f"still {state} after {self._longest_unready:g} s ({limit})"
+            self.failure = TimeoutError(f"{fault}: {reason}" if reason else fault)
             return self._reported()
         return state, reason
 
@@ -159,13 +160,16 @@ class Lifecycle(Generic[T]):
         self.loaded, self.failure = resource, failure
         self._state = "ready" if failure is None else "failed"
         self._is_loaded.set()
-        _log.info("ready") if failure is None else _log.debug("loading failed", exc_info=failure)
+        if failure is None:
+            _log.info("ready")
+        else:
+            _log.debug("loading failed", exc_info=failure)
 
 
 def not_ready(state: State, reason: str | None = None) -> ApiError:
     """The 503 with the reason why the service is not ready."""
     messages = {
-        "loading": "the model is loading, try again soon",
+        "loading": "the service is loading, try again soon",
         "draining": "the server is shutting down",
         "restarting": f"the model is being restarted, try again soon: {reason}",
         "failed": f"the server cannot serve: {reason}",

@@ -30,7 +30,7 @@ class HttpMetrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         labels = ("method", "route", "status")
-        self.requests = Counter("ownlm_http_requests", "Answered requests", labels, registry=self.registry)
+        self.requests = Counter("ownlm_http_requests", "Finished requests", labels, registry=self.registry)
         self.duration = Histogram(
             "ownlm_http_request_duration_seconds",
             "From the request's head to the last byte of its response",
@@ -39,7 +39,7 @@ class HttpMetrics:
             registry=self.registry,
         )
         self.in_flight = Gauge(
-            "ownlm_http_requests_in_flight", "Requests being answered", multiprocess_mode="livesum",
+            "ownlm_http_requests_in_flight", "Requests in progress", multiprocess_mode="livesum",
             registry=self.registry,
         )  # fmt: skip
         self.refusals = Counter(

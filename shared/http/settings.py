@@ -8,7 +8,7 @@ from typing import Literal, Self, TypeVar
 from pydantic import ByteSize, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from shared.http.errors import shorten
+from shared.http.errors import short_json
 
 _ENV_PREFIX = "OWNLM_"
 LOCAL_ADDRESSES = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -29,16 +29,16 @@ class ServiceSettings(BaseSettings):
     )
 
     model_dir: Path = Field(description="The model folder to serve")
-    model_name: str | None = Field(None, description="The model's name in answers; default: the folder's name")
+    model_name: str | None = Field(None, description="The model's name in responses; default: the folder's name")
     host: str = Field("127.0.0.1", description="The address to listen on; 0.0.0.0 for all")
     port: int = Field(ge=0, le=65535, description="The port to listen on; 0 for a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The lowest level to log")
     log_format: Literal["console", "json"] = Field("console", description="Readable lines, or JSON lines")
     log_prompts: bool = Field(False, description="Also log prompts and answers")
-    max_body_bytes: int = Field(8 * 1024 * 1024, ge=1, description="The largest request body")
+    max_body_bytes: ByteSize = Field(ByteSize(8 << 20), ge=1, description="The largest request body, such as 8MiB")
     max_bytes_in_flight: ByteSize | None = Field(
         None,
-        description="Memory for all large request bodies and answers together, such as 64MiB; requests beyond it are "
+        description="Memory for all large request and response bodies together, such as 64MiB; requests beyond it are "
         "refused with 503; default: 8 times OWNLM_MAX_BODY_BYTES",
     )
     allowed_hosts: str | None = Field(
@@ -79,14 +79,14 @@ class ServiceSettings(BaseSettings):
     def _check_memory_fits_a_body(self) -> Self:
         if self.memory_in_flight < self.max_body_bytes:
             raise ValueError(
-                f"OWNLM_MAX_BYTES_IN_FLIGHT={self.max_bytes_in_flight} is less than one body of "
-                f"OWNLM_MAX_BODY_BYTES={self.max_body_bytes}"
+                f"OWNLM_MAX_BYTES_IN_FLIGHT is {self.memory_in_flight:,} bytes, less than one body of "
+                f"OWNLM_MAX_BODY_BYTES, {self.max_body_bytes:,} bytes"
             )
         return self
 
     @property
     def memory_in_flight(self) -> int:
-        """Bytes for all large bodies and answers together."""
+        """Bytes for all large request and response bodies together."""
         return self.max_bytes_in_flight or 8 * self.max_body_bytes
 
     @property
@@ -99,7 +99,7 @@ class ServiceSettings(BaseSettings):
 
     @cached_property
     def served_name(self) -> str:
-        """The model's name in answers; cached, since resolving a path takes a dozen system calls."""
+        """The model's name in responses; cached, since resolving a path takes a dozen system calls."""
         return self.model_name or self.model_dir.resolve().name
 
 
@@ -132,4 +132,4 @@ def _describe(settings_class: type[ServiceSettings], error: object) -> str:
     if error["type"] == "missing":
         return f"{_ENV_PREFIX}{name.upper()} is not set{purpose}"
     message = error["msg"][:1].lower() + error["msg"][1:]
-    return f"{_ENV_PREFIX}{name.upper()}: {message}, got {shorten(error['input'])}{purpose}"
+    return f"{_ENV_PREFIX}{name.upper()}: {message}, got {short_json(error['input'])}{purpose}"

@@ -7,7 +7,7 @@ files; OWNLM_CACHE_DIR names any other place. Where nothing can be written, ever
 Images have no compiler. Beside their sources lie files for several levels of processors (`warm --levels`); where there
 is none for exactly this processor, the best of them that runs on it is taken.
 
-Code from a file runs with this user's rights, so a file is used only where no other user but root can have written it.
+Code from a file runs with this user's rights: it is used only if no one except this user and root can have written it.
 Beside the sources there is nothing to check: a user who can write there can change the sources.
 """
 

@@ -38,4 +38,7 @@ def for_all_levels(packages: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    for_all_levels(sys.argv[2:]) if sys.argv[1:2] == ["--levels"] else main(sys.argv[1:])
+    if sys.argv[1:2] == ["--levels"]:
+        for_all_levels(sys.argv[2:])
+    else:
+        main(sys.argv[1:])

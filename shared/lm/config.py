@@ -9,7 +9,7 @@ from shared.lm.errors import ModelConfigError
 from shared.lm.hf_config import ARCHITECTURES, RESEARCH_TYPE, HFConfigReader
 from shared.lm.hf_rope import rope_to_hf
 from shared.lm.rope_config import RopeConfig
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 AttentionBias = Literal["", "qkv", "qkvo"]
 Norm = Literal["pre", "post", "none"]
@@ -46,8 +46,8 @@ class ModelConfig:
             a ReLU (So et al. 2021, "Primer", arXiv 2109.08668).
         logit_soft_cap: Logits x become cap * tanh(x / cap), as the final ones of Gemma 2 do (arXiv 2408.00118, section
             2; 30 there); 0 for none.
-        value_residual: The values of every layer but the first are mixed with the first layer's by two learned factors
-            (Zhou et al. 2024, "Value Residual Learning", arXiv 2410.17897: Learnable-ResFormer).
+        value_residual: The values of every layer except the first are mixed with the first layer's by two learned
+            factors (Zhou et al. 2024, "Value Residual Learning", arXiv 2410.17897: Learnable-ResFormer).
 
     Raises:
         ModelConfigError: A value out of range, or values that contradict each other.
@@ -76,13 +76,14 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name, choices in _SWITCHES.items():
             if getattr(self, name) not in choices:
-                raise ModelConfigError(f"{name} must be one of {', '.join(choices)}, got {shown(getattr(self, name))}")
+                got = short_repr(getattr(self, name))
+                raise ModelConfigError(f"{name} must be one of {', '.join(choices)}, got {got}")
         if self.attention_bias not in get_args(AttentionBias):
             raise ModelConfigError(f"attention_bias must be 'qkv', 'qkvo' or empty, got {self.attention_bias!r}")
         for name, largest in _LARGEST.items():
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= largest:
-                raise ModelConfigError(f"{name} must be a whole number from 1 to {largest}, got {shown(value)}")
+                raise ModelConfigError(f"{name} must be a whole number from 1 to {largest}, got {short_repr(value)}")
         if not _LEAST_EPS <= self.norm_eps <= 1:
             raise ModelConfigError(f"norm_eps must be a number from {_LEAST_EPS:g} to 1, got {self.norm_eps!r}")
         if not (math.isfinite(self.initializer_range) and self.initializer_range > 0):
@@ -109,9 +110,9 @@ class ModelConfig:
     def _check_optional_switches(self) -> None:
         cap = self.logit_soft_cap
         if isinstance(cap, bool) or not isinstance(cap, int | float) or not (cap == 0 or 1e-30 <= cap <= 1e30):
-            raise ModelConfigError(f"logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got {shown(cap)}")
+            raise ModelConfigError(f"logit_soft_cap must be 0 or a number from 1e-30 to 1e30, got {short_repr(cap)}")
         if type(self.value_residual) is not bool:
-            raise ModelConfigError(f"value_residual must be true or false, got {shown(self.value_residual)}")
+            raise ModelConfigError(f"value_residual must be true or false, got {short_repr(self.value_residual)}")
         if self.value_residual and self.num_layers == 1:
             raise ModelConfigError("value_residual needs num_layers of at least 2: it adds the first layer's values")
 
@@ -152,7 +153,7 @@ class ModelConfig:
 
     @property
     def value_factors(self) -> int:
-        """The number of learned factors of the value residual: two for each layer but the first."""
+        """The number of learned factors of the value residual: two for each layer except the first."""
         return 2 * (self.num_layers - 1) if self.value_residual else 0
 
     @property

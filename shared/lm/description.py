@@ -1,4 +1,4 @@
-"""Everything in a model folder but the weights: architecture, tokenizer, defaults and provenance. No torch."""
+"""Everything in a model folder except the weights: architecture, tokenizer, defaults and provenance. No torch."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from shared.lm.errors import ModelConfigError, ModelFolderError
 from shared.lm.generation_config import GenerationDefaults
 from shared.lm.json_file import read_json
 from shared.system.checksums import ChecksumError, Checksums
-from shared.system.errors import shown, shown_name
+from shared.system.errors import display_name, short_repr
 
 FORMAT_VERSION = 1
 
@@ -40,9 +40,9 @@ class ModelDescription:
 
 
 def read_description(path: str | Path, *, research: bool = False) -> ModelDescription:
-    """Read and verify everything in a model folder but its weights; the folder may come from other programs.
+    """Read and verify everything in a model folder except its weights; the folder may come from other programs.
 
-    If it has a `checksums.json`, every file but the weights is compared with it (`StoredWeights` verifies those).
+    If it has a `checksums.json`, every file except the weights is compared with it (`StoredWeights` verifies those).
 
     Args:
         path: The folder.
@@ -117,7 +117,8 @@ def check_eos(place: Path, eos_token_ids: Iterable[int], config: ModelConfig) ->
     for token in eos_token_ids:
         if not 0 <= token < config.vocab_size:
             raise ModelFolderError(
-                f"{place}: the end-of-text id {shown(token)} is outside of the vocabulary of {config.vocab_size} tokens"
+                f"{place}: the end-of-text id {short_repr(token)} is outside of the vocabulary of "
+                f"{config.vocab_size} tokens"
             )
 
 
@@ -162,7 +163,7 @@ def _eos_ids(file: Path, content: Mapping[str, Any]) -> list[int]:
     value = content.get("eos_token_id")
     ids = [] if value is None else value if isinstance(value, list) else [value]
     if not all(type(token) is int for token in ids):
-        raise ModelFolderError(f'{file}: "eos_token_id" must be an id or a list of ids, got {shown(value)}')
+        raise ModelFolderError(f'{file}: "eos_token_id" must be an id or a list of ids, got {short_repr(value)}')
     return ids
 
 
@@ -171,14 +172,14 @@ def _check_provenance(file: Path, provenance: Mapping[str, Any], tokenizer: Toke
         return
     if provenance.get("format_version") != FORMAT_VERSION:
         raise ModelFolderError(
-            f'{file}: "format_version" must be {FORMAT_VERSION}, got {shown(provenance.get("format_version"))}'
+            f'{file}: "format_version" must be {FORMAT_VERSION}, got {short_repr(provenance.get("format_version"))}'
         )
     for values, key in ((provenance, "training"), (provenance.get("training"), "settings")):
         if isinstance(values, Mapping) and not isinstance(values.get(key, {}), Mapping):
-            raise ModelFolderError(f'{file}: "{key}" must be an object, got {shown(values[key])}')
+            raise ModelFolderError(f'{file}: "{key}" must be an object, got {short_repr(values[key])}')
     recorded = provenance.get("tokenizer_fingerprint")
     if recorded != tokenizer.fingerprint:
         raise ModelFolderError(
-            f"{file}: the model was trained with the tokenizer {shown_name(recorded)}, "
+            f"{file}: the model was trained with the tokenizer {display_name(recorded)}, "
             f"but the folder holds {tokenizer.fingerprint}"
         )

@@ -94,7 +94,7 @@ def save_model_folder(
     """Write a model folder that this package and transformers open.
 
     It is written to a temporary folder beside `path`, synced, and renamed: a crash leaves the old folder or the new.
-    `checksums.json` holds the SHA-256 of every other file but `README.md`; every reader of the folder verifies them.
+    `checksums.json` holds the SHA-256 of every other file except `README.md`; every reader of the folder verifies them.
 
     Args:
         path: The folder.

@@ -12,7 +12,7 @@ def has_cuda_driver() -> bool:
     return True
 
 
-def why_no_gpu() -> str | None:
+def gpu_unavailable_reason() -> str | None:
     """Torch's reason why it cannot use a CUDA device; None if it can. `is_available` gives no reason."""
     import torch
 

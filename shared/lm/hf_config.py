@@ -6,7 +6,7 @@ from typing import Any, Literal
 from shared.lm.errors import ModelConfigError
 from shared.lm.hf_rope import mapping, positive, read_rope
 from shared.lm.rope_config import RopeConfig
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 RESEARCH_TYPE = "ownlm_research"
 """The `model_type` of models that Hugging Face's formats cannot express, and the key of their special fields."""
@@ -46,7 +46,7 @@ class HFConfigReader:
             raise ModelConfigError(f'"{key}" is missing')
         if type(value) is not int or value < 1 or (most is not None and value > most):
             limits = "of at least 1" if most is None else f"from 1 to {most}"
-            raise ModelConfigError(f'"{key}" must be a whole number {limits}, got {shown(value)}')
+            raise ModelConfigError(f'"{key}" must be a whole number {limits}, got {short_repr(value)}')
         return value
 
     def number(self, key: str, *, default: float) -> float:
@@ -58,7 +58,7 @@ class HFConfigReader:
         """Return true or false."""
         value = self._config.get(key)
         if value is not None and type(value) is not bool:
-            raise ModelConfigError(f'"{key}" must be true or false, got {shown(value)}')
+            raise ModelConfigError(f'"{key}" must be true or false, got {short_repr(value)}')
         return default if value is None else value
 
     def num_kv_heads(self, num_heads: int) -> int:
@@ -90,7 +90,7 @@ class HFConfigReader:
         if set(values) - set(optional) != set(names) or type(values.get("qk_norm")) is not bool:
             raise ModelConfigError(
                 f'"{RESEARCH_TYPE}" must have the keys {", ".join(names)}, qk_norm true or false, and may have '
-                f"{', '.join(optional)}; got {shown(values)}"
+                f"{', '.join(optional)}; got {short_repr(values)}"
             )
         return dict(values)
 
@@ -102,12 +102,12 @@ class HFConfigReader:
         family = self._config.get("model_type")
         if not isinstance(family, str) or family not in ARCHITECTURES:
             known = ", ".join(map(repr, ARCHITECTURES))
-            raise ModelConfigError(f'"model_type" must be one of {known}, got {shown(family)}')
+            raise ModelConfigError(f'"model_type" must be one of {known}, got {short_repr(family)}')
         architectures = self._config.get("architectures")
         if architectures is not None and architectures != [ARCHITECTURES[family]]:
             raise ModelConfigError(
                 f'"architectures" must be [{ARCHITECTURES[family]!r}] with model_type {family!r}, '
-                f"got {shown(architectures)}"
+                f"got {short_repr(architectures)}"
             )
         return family
 
@@ -132,7 +132,7 @@ class HFConfigReader:
             self._refuse("use_sliding_window", reason)
         layers = self._config.get("layer_types")
         if layers is not None and not isinstance(layers, list):
-            raise ModelConfigError(f'"layer_types" must be a list, got {shown(layers)}')
+            raise ModelConfigError(f'"layer_types" must be a list, got {short_repr(layers)}')
         if any(layer != "full_attention" for layer in layers or ()):
             self._refuse("layer_types", "only 'full_attention' layers are supported")
         if self.family == "mistral" and "sliding_window" not in self._config:
@@ -147,4 +147,4 @@ class HFConfigReader:
             self._refuse("sliding_window", reason)
 
     def _refuse(self, key: str, reason: str) -> None:
-        raise ModelConfigError(f'"{key}" is {shown(self._config[key])}: {reason}')
+        raise ModelConfigError(f'"{key}" is {short_repr(self._config[key])}: {reason}')

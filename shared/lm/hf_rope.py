@@ -6,7 +6,7 @@ from typing import Any
 
 from shared.lm.errors import ModelConfigError
 from shared.lm.rope_config import LinearScaling, Llama3Scaling, RopeConfig, RopeScaling, YarnScaling
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 ORIGINAL = "original_max_position_embeddings"
 
@@ -25,7 +25,7 @@ def read_rope(config: Mapping[str, Any]) -> RopeConfig:
     if len(set(thetas.values())) > 1:
         raise ModelConfigError(f"the values of rope_theta disagree: {thetas}")
     if len(set(scalings.values())) > 1:
-        raise ModelConfigError(f'"rope_parameters" and "rope_scaling" disagree: {shown(places)}')
+        raise ModelConfigError(f'"rope_parameters" and "rope_scaling" disagree: {short_repr(places)}')
     return RopeConfig(next(iter(thetas.values()), 10_000.0), next(iter(scalings.values()), None))
 
 
@@ -52,7 +52,7 @@ def mapping(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ModelConfigError(f'"{key}" must be an object, got {shown(value)}')
+        raise ModelConfigError(f'"{key}" must be an object, got {short_repr(value)}')
     return value
 
 
@@ -63,7 +63,7 @@ def positive(key: str, value: object) -> float:
     except OverflowError:  # whole numbers in JSON have no upper limit
         number = math.inf
     if not (math.isfinite(number) and number > 0):
-        raise ModelConfigError(f'"{key}" must be a positive number, got {shown(value)}')
+        raise ModelConfigError(f'"{key}" must be a positive number, got {short_repr(value)}')
     return number
 
 
@@ -96,7 +96,7 @@ class _Values:
         """Return true or false."""
         value = self._values.get(key, default)
         if type(value) is not bool:
-            raise ModelConfigError(f'"{self._place}.{key}" must be true or false, got {shown(value)}')
+            raise ModelConfigError(f'"{self._place}.{key}" must be true or false, got {short_repr(value)}')
         return value
 
 
@@ -141,14 +141,15 @@ def _read_scaling(place: str, values: Mapping[str, Any], config: Mapping[str, An
     kind = values.get("rope_type", values.get("type", "default"))
     if not isinstance(kind, str) or kind not in _SCALINGS:
         supported = ", ".join(map(repr, _SCALINGS))
-        raise ModelConfigError(f'"{place}" has the type {shown(kind)}: only {supported} are supported')
+        raise ModelConfigError(f'"{place}" has the type {short_repr(kind)}: only {supported} are supported')
     keys, read = _SCALINGS[kind]
     if unknown := sorted(set(values) - {"rope_type", "type", "rope_theta", *keys}):
-        raise ModelConfigError(f'"{place}" has keys that are not supported with the type {kind!r}: {shown(unknown)}')
+        names = short_repr(unknown)
+        raise ModelConfigError(f'"{place}" has keys that are not supported with the type {kind!r}: {names}')
     outside = config.get(ORIGINAL)  # some models have it there
     if ORIGINAL in keys and outside is not None and outside != values.get(ORIGINAL, outside):
         raise ModelConfigError(
-            f'"{ORIGINAL}" and "{place}.{ORIGINAL}" disagree: {shown(outside)}, {shown(values[ORIGINAL])}'
+            f'"{ORIGINAL}" and "{place}.{ORIGINAL}" disagree: {short_repr(outside)}, {short_repr(values[ORIGINAL])}'
         )
     original = {ORIGINAL: outside} if outside is not None else {}
     return read(_Values(place, {**original, **values}), config)

@@ -49,7 +49,7 @@ def sample(logits: Tensor, rows: Sequence[SampledRow], *, valid_tokens: Tensor |
     """Sample the next id of each sequence; the caller appends it to the row.
 
     In this order: ids that must not be sampled are masked, including `stop_ids` before `min_tokens`; logit_bias is
-    added; the repetition, presence and frequency penalties apply; then greedy takes the likeliest id, or temperature,
+    added; the repetition, presence and frequency penalties apply; then greedy takes the most likely id, or temperature,
     top_k, top_p and min_p apply, each to the renormalized result of the one before, and an id is sampled. Bias and
     min_tokens come before the penalties, since the bias is on the model's own logits; the rest is in the order of
     transformers' `generate`. Among equally likely tokens the lower ids are kept, and greedy takes the lowest.
@@ -128,7 +128,7 @@ def _ids(ids: Collection[int], scores: Tensor) -> Tensor:
 def distribution(scores: Tensor, params: SamplingParams) -> Tensor:
     """Return the probability of each token, from the penalized logits [vocab_size] of one row.
 
-    In float64, relative to the probability of the likeliest token: they do not sum to 1.
+    In float64, relative to the probability of the most likely token: they do not sum to 1.
     """
     scaled = (scores.double() - scores.max().double()) * (1 / params.temperature)
     weights = scaled.exp()
@@ -141,13 +141,13 @@ def distribution(scores: Tensor, params: SamplingParams) -> Tensor:
 
 
 def _num_likeliest(scores: Tensor, weights: Tensor, params: SamplingParams) -> int:
-    """Return how many of the likeliest tokens top_k and top_p keep; at least 1."""
+    """Return how many of the most likely tokens top_k and top_p keep; at least 1."""
     top_k = params.top_k if 0 < params.top_k < len(scores) else len(scores)
     if params.top_p == 1:
         return top_k
     total = weights.sum() if top_k == len(scores) else weights[scores.topk(top_k).indices].sum()
     wanted = params.top_p * total * (1 - TOP_P_SLACK)
-    # Nearly always the likeliest few have the wanted mass, and sorting the whole vocabulary takes far longer.
+    # Nearly always the most likely few have the wanted mass, and sorting the whole vocabulary takes far longer.
     looked_at = min(_FIRST_LOOK, top_k)
     while True:
         cumulative = weights[scores.topk(looked_at).indices].cumsum(-1)
@@ -158,7 +158,7 @@ def _num_likeliest(scores: Tensor, weights: Tensor, params: SamplingParams) -> i
 
 
 def _likeliest(scores: Tensor, count: int) -> Tensor:
-    """Return a mask of the `count` likeliest tokens; of equally likely ones, those with lower ids."""
+    """Return a mask of the `count` most likely tokens; of equally likely ones, those with lower ids."""
     cut = scores.topk(count).values[-1]
     above, equal = scores > cut, scores == cut
     return above | (equal & (equal.cumsum(-1) <= count - above.sum()))
@@ -178,11 +178,11 @@ def top_logprobs(
     Args:
         logits: [B, vocab_size].
         tokens: The sampled id of each row.
-        count: Number of likeliest ids to return, or all possible ids if these are fewer.
+        count: Number of most likely ids to return, or all possible ids if these are fewer.
         valid_tokens: bool [vocab_size], as for `sample`; probabilities of valid ids sum to 1.
 
     Returns:
-        For each row, the log-probability of the sampled id, and `count` pairs of id and log-probability, likeliest
+        For each row, the log-probability of the sampled id, and `count` pairs of id and log-probability, most likely
         first and of equally likely ones the lower id first, without impossible ids. All are finite, see
         `LOWEST_LOGPROB`.
     """

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from shared.lm.errors import SamplingError
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 NO_TOKEN = -1
 """The result for a sequence from whose logits no token can be sampled: NaN, +inf, or nothing finite."""
@@ -24,9 +24,9 @@ class SamplingParams:
 
     Attributes:
         temperature: 0 to 100. Logits are divided by it; below 1e-5, sampling is greedy.
-        top_p: 0 to 1. Keeps the likeliest tokens until their total probability reaches it, including the last one; 1
-            keeps all, 0 only the likeliest.
-        top_k: Keeps the k likeliest tokens; 0, -1 or a k beyond the vocabulary keeps all.
+        top_p: 0 to 1. Keeps the most likely tokens until their total probability reaches it, including the last one; 1
+            keeps all, 0 only the most likely.
+        top_k: Keeps the k most likely tokens; 0, -1 or a k beyond the vocabulary keeps all.
         min_p: 0 to 1. Keeps tokens with at least this fraction of the highest probability; 0 keeps all.
         repetition_penalty: Above 0, to 10. Divides positive and multiplies negative logits of tokens in the prompt or
             the output (Keskar et al. 2019, arXiv 1909.05858); 1 changes nothing.
@@ -53,11 +53,11 @@ class SamplingParams:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                raise SamplingError(f"{name} must be a number from {low:g} to {high:g}, got {shown(value)}")
+                raise SamplingError(f"{name} must be a number from {low:g} to {high:g}, got {short_repr(value)}")
         if self.repetition_penalty == 0:
             raise SamplingError(f"repetition_penalty must be above 0, got {self.repetition_penalty!r}")
         if type(self.top_k) is not int or self.top_k < -1:
-            raise SamplingError(f"top_k must be a whole number of at least -1, got {shown(self.top_k)}")
+            raise SamplingError(f"top_k must be a whole number of at least -1, got {short_repr(self.top_k)}")
         for token, bias in self.logit_bias:
             if not _MIN_BIAS <= bias <= _MAX_BIAS:
                 raise SamplingError(f"logit_bias must be from {_MIN_BIAS:g} to {_MAX_BIAS:g}, got {bias!r} for {token}")
@@ -66,7 +66,7 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        """Whether the likeliest token is always chosen."""
+        """Whether the most likely token is always chosen."""
         return self.temperature < _GREEDY_BELOW or self.top_p == 0 or self.top_k == 1
 
 

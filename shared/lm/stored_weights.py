@@ -18,7 +18,7 @@ from shared.lm.errors import ModelFolderError
 from shared.lm.weight_files import INDEX_FILE, find_weight_files
 from shared.lm.weight_shapes import EMBEDDING, OUTPUT, weight_shapes
 from shared.system.checksums import ChecksumError, Checksums
-from shared.system.errors import shown_name
+from shared.system.errors import display_name
 from shared.system.regular_file import open_regular
 from shared.system.thread_pool import WorkPool
 
@@ -181,7 +181,7 @@ def _open(file: Path, streams: ExitStack) -> dict[str, _Stored]:
         header = json.loads(stream.read(header_size))
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelFolderError(
-            f"{file}: truncated, damaged or not a safetensors file ({shown_name(str(error))})"
+            f"{file}: truncated, damaged or not a safetensors file ({display_name(str(error))})"
         ) from error
     header.pop("__metadata__", None)
     return {
@@ -227,4 +227,4 @@ def _list(names: Iterable[str]) -> str:
     """Name up to four tensors."""
     ordered = sorted(names)
     more = f" and {len(ordered) - 4} more" if len(ordered) > 4 else ""
-    return ", ".join(map(shown_name, ordered[:4])) + more
+    return ", ".join(map(display_name, ordered[:4])) + more

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from shared.lm.errors import ModelFolderError
 from shared.lm.json_file import read_json
-from shared.system.errors import shown, shown_name
+from shared.system.errors import display_name, short_repr
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -39,12 +39,13 @@ def _read_index(index: Path) -> dict[str, set[str]]:
     """Return the tensor names of each shard."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise ModelFolderError(f'{index}: "weight_map" must be an object of names and files, got {shown(weight_map)}')
+        got = short_repr(weight_map)
+        raise ModelFolderError(f'{index}: "weight_map" must be an object of names and files, got {got}')
     shards: dict[str, set[str]] = {}
     for name, file in weight_map.items():
         if not _is_file_name(file):
             raise ModelFolderError(
-                f"{index}: {shown_name(name)} must name a file in the same folder, got {shown(file)}"
+                f"{index}: {display_name(name)} must name a file in the same folder, got {short_repr(file)}"
             )
         shards.setdefault(file, set()).add(name)
     return shards

@@ -87,7 +87,7 @@ class Checksums:
             )
 
     def verify_small_files(self) -> None:
-        """Compare all listed files but weights and training state, which are large and verified when they are read.
+        """Compare all listed files except weights and training state, which are large and verified when they are read.
 
         Raises:
             ChecksumError: Names the file and the fault.
@@ -98,7 +98,7 @@ class Checksums:
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the checksums of all files in a folder but those that may change, as the last of its files."""
+    """Write the checksums of all files in a folder except those that may change, as the last of its files."""
     unlisted = (CHECKSUMS_FILE, CARD_FILE, CURVES_FILE, EVALUATIONS_FILE)
     files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.name not in unlisted)
     text = json.dumps({"sha256": {path.name: file_sha256(path) for path in files}}, indent=2)

@@ -24,17 +24,17 @@ def is_no_thread(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value from a file for a message: its repr, shortened if it is long or deep."""
     return _SHORT.repr(value)
 
 
-def shown_name(value: object) -> str:
-    """A name from a file for a message: unchanged if it is short and printable, else as `shown`."""
-    return value if isinstance(value, str) and value.isprintable() and len(value) <= 100 else shown(value)
+def display_name(value: object) -> str:
+    """A name from a file for a message: unchanged if it is short and printable, else as `short_repr`."""
+    return value if isinstance(value, str) and value.isprintable() and len(value) <= 100 else short_repr(value)
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """A text with unprintable characters escaped, so that no file name can control the terminal.
 
     Newlines stay, but lines after the first are indented: none of them looks like a message of its own.
@@ -43,6 +43,11 @@ def printable(text: str) -> str:
         return text
     first, *others = ["".join(map(_printable, line)) for line in text.split("\n")]
     return "\n".join([first, *(f"  {line}" if line and line[0] != " " else line for line in others)])
+
+
+def how_to_install(extra: str, constraints: str = "constraints.txt") -> str:
+    """The command that installs an extra, for a message: in the checkout, as ownlm is in no package index."""
+    return f"pip install -c {constraints} -e '.[{extra}]' in the checkout"
 
 
 def _printable(character: str) -> str:

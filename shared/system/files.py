@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 
 def parse_json_object(data: str | bytes) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def parse_json_object(data: str | bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from None
     except _DuplicateKeyError as error:
-        raise ValueError(f"has the key {shown(error.args[0])} twice in one object") from None
+        raise ValueError(f"has the key {short_repr(error.args[0])} twice in one object") from None
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError as error:  # a number of more digits than Python reads

@@ -259,7 +259,7 @@ def test_stop_and_a_stream_that_is_cut(page: Page, chat_url: str, watched: Watch
     page.unroute(answers)
     watched.expected.append("400")
     send(page, "x" * 200)
-    expect(page.get_by_role("status")).to_contain_text("share a context of 128")
+    expect(page.get_by_role("status")).to_contain_text("context length 128, shared by")
     expect(turns(page).last).to_contain_text("not finished")
 
 

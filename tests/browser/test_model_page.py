@@ -197,7 +197,7 @@ def test_with_a_key(page: Page, model_dir: Path, watched: Watched) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(503, "The service is not ready (the model is loading)"), (429, "The service is busy")]
+    ("status", "said"), [(503, "The service is not ready (the service is loading)"), (429, "The service is busy")]
 )
 def test_it_waits_for_a_service_that_is_not_ready(
     page: Page, inference_url: str, watched: Watched, status: int, said: str
@@ -210,7 +210,7 @@ def test_it_waits_for_a_service_that_is_not_ready(
             route.fallback()
             return
         refused.append(route)
-        body = {"error": {"message": "the model is loading", "type": "x", "param": None, "code": "x"}}
+        body = {"error": {"message": "the service is loading", "type": "x", "param": None, "code": "x"}}
         route.fulfill(status=status, json=body, headers={"Retry-After": "1"})
 
     page.route("**/info", refuse_once)

@@ -120,7 +120,7 @@ def test_a_token_shows_what_else_was_considered_and_another_one_is_a_branch(
     wait_finished(again, 2)
     assert texts(again) == before
     again.locator("#answers article").nth(1).locator(".t").first.hover()
-    expect(again.locator("#inspector")).to_contain_text("The 20 likeliest", timeout=10_000)
+    expect(again.locator("#inspector")).to_contain_text("The 20 most likely", timeout=10_000)
 
 
 def test_the_tokens_of_the_prompt_are_shown_before_the_answers(page: Page, inference_url: str) -> None:
@@ -313,4 +313,4 @@ def test_what_the_service_refuses_is_said(page: Page, inference_url: str, watche
     page.locator("#logit_bias").fill("")
     page.locator("#stop-strings").fill("a\nb\nc\nd\ne")
     generate(page)
-    expect(page.get_by_role("status")).to_contain_text("Stop: 5 entries, the limit is 4")
+    expect(page.get_by_role("status")).to_contain_text("Stop: 5 entries exceed the limit of 4")

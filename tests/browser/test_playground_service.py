@@ -75,7 +75,7 @@ def test_a_full_queue_is_named_and_tried_again(scripted_service: Any, page: Page
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("loading", "the model is loading, try again soon"),
+        ("loading", "the service is loading, try again soon"),
         ("draining", "the server is shutting down"),
         ("restarting", "the model is being restarted, try again soon: it took too long"),
         ("engine_restarted", "the model was restarted"),
@@ -102,7 +102,7 @@ def test_a_page_that_is_opened_while_the_model_loads(scripted_service: Any, page
     may_load = threading.Event()
     url, _ = scripted_service(tokenizer_of(["DEF"]), [256], may_load, wait=False)
     page.goto(url)
-    expect(page.get_by_role("status")).to_contain_text("the model is loading")
+    expect(page.get_by_role("status")).to_contain_text("the service is loading")
     may_load.set()
     expect(page.get_by_label("Temperature")).to_be_attached()
     expect(page.get_by_role("status")).to_be_empty()

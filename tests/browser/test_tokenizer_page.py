@@ -82,7 +82,7 @@ def test_tokens_appear_as_one_types(tokens: Page, tokenizer: Tokenizer) -> None:
 def test_special_tokens_are_text_or_control(tokens: Page, tokenizer: Tokenizer) -> None:
     enter(tokens, TEXT, len(tokenizer.encode(TEXT)))
     expect(tokens.locator("#first .piece.special")).to_have_count(0)
-    tokens.get_by_label("Special tokens as control").check()
+    tokens.get_by_label("Parse special tokens").check()
     expect(tokens.locator("#first .piece.special")).to_have_text("<|endoftext|>")
     assert ids_on(tokens) == tokenizer.encode(TEXT, allowed_special="all")
 
@@ -289,7 +289,7 @@ def test_a_text_that_is_refused_leaves_no_tokens_of_another(tokens: Page, watche
     watched.expected.append("413")
     enter(tokens, "The fox", 2)
     tokens.locator("#text").fill("x" * (8 * 1024 * 1024 + 1))
-    expect(tokens.locator("#status")).to_contain_text("The body has 8,388,609 bytes, the limit is 8,388,608")
+    expect(tokens.locator("#status")).to_contain_text("The body of 8,388,609 bytes exceeds the limit of 8,388,608")
     expect(pieces(tokens)).to_have_count(0)
     tokens.locator("#held").get_by_role("button", name="Clear").click()
     enter(tokens, "The fox", 2)
@@ -305,7 +305,7 @@ def test_a_link_restores_the_page(
     tokens: Page, new_context: Callable[..., BrowserContext], tokenizer: Tokenizer
 ) -> None:
     enter(tokens, TEXT, len(tokenizer.encode(TEXT)))
-    tokens.get_by_label("Special tokens as control").check()
+    tokens.get_by_label("Parse special tokens").check()
     tokens.locator("#ids").fill("72 105")
     tokens.locator("#query").fill("fo")
     tokens.locator("#view").select_option("table")
@@ -328,7 +328,7 @@ def test_a_damaged_link_is_an_empty_page(page: Page, tokenizer_url: str, state: 
 def test_requests_are_copied(tokens: Page, tokenizer: Tokenizer, tokenizer_url: str) -> None:
     text = 'it\'s "a" \\ fox\u202e\u2028\n\0é \U0001f600\U000e0041 <|e|> $HOME `x`'
     ids = tokenizer.encode(text, allowed_special="all")
-    tokens.get_by_label("Special tokens as control").check()
+    tokens.get_by_label("Parse special tokens").check()
     enter(tokens, text, len(ids))
     tokens.get_by_role("button", name="Copy as curl").click()
     expect(tokens.get_by_role("button", name="Copied")).to_be_visible()
@@ -434,7 +434,7 @@ def test_pages_of_a_long_text_by_keyboard(tokens: Page) -> None:
 
 def test_accessible_in_both_themes_and_at_any_width(tokens: Page, tokenizer: Tokenizer) -> None:
     enter(tokens, TEXT, len(tokenizer.encode(TEXT)))
-    tokens.get_by_label("Special tokens as control").check()
+    tokens.get_by_label("Parse special tokens").check()
     tokens.locator("#query").fill("fo")
     tokens.locator("#ids").fill("72 105")
     pieces(tokens).nth(1).click()

@@ -271,7 +271,7 @@ def test_a_file_is_compared_and_sent_nowhere(
         asked.append(request)
 
     page.goto(tokenizer_url)
-    page.get_by_label("Special tokens as control").check()
+    page.get_by_label("Parse special tokens").check()
     page.locator("#text").fill(text)
     ours, theirs = (one.encode(text, allowed_special="all") for one in (tokenizer, second))
     expect(page.locator("#first .counts b").first).to_have_text(str(len(ours)))
@@ -314,7 +314,7 @@ def test_offsets_of_a_text_that_is_changed(page: Page, tmp_path: Path) -> None:
         page.locator("#view").select_option("table")
         for text, is_changed in (("fox e\u0323\u0301 y", True), (" fox ü", False)):
             for template in (False, True):
-                page.get_by_label("Add the tokenizer’s own").set_checked(template)
+                page.get_by_label("Add BOS/EOS").set_checked(template)
                 page.locator("#text").fill(text)
                 spans = tokenizer.encode_with_offsets(text, add_special_tokens=template)
                 expect(cells).to_have_count(6 * len(spans))

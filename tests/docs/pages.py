@@ -3,6 +3,7 @@
 A comment on the line before an example says what is different about it:
 `<!-- test: skip, REASON -->` does not run it, `<!-- test: needs PACKAGE, OTHER -->` only where they are installed,
 `<!-- test: background -->` starts a service that the next examples call,
+`<!-- test: with NAME -->` is left to a test that has NAME, such as a cluster, and replaces the addresses,
 `<!-- test: output -->` (a `text` block) demands its lines in what the example before it printed.
 A Python example that begins with `# NAME.py` is written to that file; any other is run. A command in a cell of a table
 (`python -m MODULE ARGUMENTS`, one for each row) is an example too.
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
@@ -90,7 +91,7 @@ def run_page(page: Path, folder: Path, *, small: bool, until: str = "") -> None:
     with _runner(folder, small=small) as (environment, background, port):
         printed = ""
         for example in examples(page):
-            if example.marker.startswith("skip"):
+            if example.marker.startswith(("skip", "with ")):
                 continue
             if example.marker.startswith("needs ") and not all(map(find_spec, example.marker[6:].split(", "))):
                 continue
@@ -103,19 +104,52 @@ def run_page(page: Path, folder: Path, *, small: bool, until: str = "") -> None:
             elif example.marker == "background":
                 background.append(_start(text, folder, environment, port))
             elif example.language in ("sh", "python"):
-                command = (
-                    ["python", "-c", text]
-                    if example.language == "python"
-                    else [*("bash", "-e", "-o", "pipefail", "-c", _CURL + text)]
-                )
-                done = subprocess.run(
-                    command, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=540
-                )
-                printed = done.stdout + done.stderr
-                assert done.returncode == 0, f"{example.place}:\n{text}\n{printed}"
-                assert '"error"' not in done.stdout, f"{example.place}:\n{text}\n{printed}"
+                command = ["python", "-c", text] if example.language == "python" else _shell(text)
+                printed = _run(command, folder, environment, example.place)
             if until and until in text:
                 return
+
+
+def run_example(page: Path, name: str, folder: Path, instead: "Mapping[str, str]", *, small: bool = False) -> str:
+    """Run the example `with NAME` of a page, with what stands for its addresses here; returns what it printed."""
+    with _runner(folder, small=small) as (environment, _, _):
+        place, text = _example_with(page, name, instead)
+        return _run(_shell(text), folder, environment, place)
+
+
+@contextmanager
+def serve_example(page: Path, name: str, folder: Path, instead: "Mapping[str, str]") -> "Iterator[str]":
+    """Run the example `with NAME` of a page, a service, until it is ready; gives its address.
+
+    `{port}` in `instead` is its port.
+    """
+    with _runner(folder, small=False) as (environment, background, port):
+        _, text = _example_with(page, name, {old: new.format(port=port) for old, new in instead.items()})
+        background.append(_start(text, folder, environment, port))
+        yield f"http://127.0.0.1:{port}"
+
+
+def _example_with(page: Path, name: str, instead: "Mapping[str, str]") -> tuple[str, str]:
+    [example] = [example for example in examples(page) if example.marker == f"with {name}"]
+    text = example.text
+    for old, new in instead.items():
+        assert old in text, f"{example.place}: no {old!r}"
+        text = text.replace(old, new)
+    return example.place, text
+
+
+def _shell(text: str) -> list[str]:
+    return ["bash", "-e", "-o", "pipefail", "-c", _CURL + text]
+
+
+def _run(command: list[str], folder: Path, environment: dict[str, str], place: str) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=540
+    )
+    printed = done.stdout + done.stderr
+    assert done.returncode == 0, f"{place}:\n{command[-1]}\n{printed}"
+    assert '"error"' not in done.stdout, f"{place}:\n{command[-1]}\n{printed}"
+    return printed
 
 
 @contextmanager

@@ -39,6 +39,20 @@ COMMANDS = [
 ]
 
 
+def test_examples_that_are_left_to_a_test_have_one() -> None:
+    names = {example.marker[5:] for page in pages() for example in examples(page) if example.marker.startswith("with ")}
+    tests = "".join(path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("test_*.py")))
+    assert len(names) >= 5
+    assert [name for name in names if f'PAGE, "{name}"' not in tests] == []
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
+def test_pages_with_an_object_store_say_what_it_needs(page: Path) -> None:
+    commands = "".join(example.text for example in examples(page) if example.language == "sh")
+    extras = re.findall(r"'\.\[([\w,]+)\]'", page.read_text(encoding="utf-8"))
+    assert set(re.findall(r"\b(s3|gs|hf)://", commands)) <= {extra for group in extras for extra in group.split(",")}
+
+
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Stands for every model that a command starts from."""

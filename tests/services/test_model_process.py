@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,13 +26,13 @@ def children_of(service: Any) -> list[psutil.Process]:
 
 
 def child_of(service: Any) -> psutil.Process:
-    """The model's process."""
+    """The engine process."""
     wait_until(lambda: bool(children_of(service)))
     return children_of(service)[0]
 
 
 def kill_all_children(service: Any) -> None:
-    """Kill each model's process as soon as there is one, until the service ends."""
+    """Kill each engine process as soon as there is one, until the service ends."""
 
     def kill_next() -> bool:
         for child in children_of(service):
@@ -63,10 +64,11 @@ def test_the_life_of_the_models_process(stepwise: Callable[..., Any]) -> None:
     service.steps.allow(STORY_TOKENS)
     before = tell(service).json()["choices"]
 
-    at_rest = cpu_seconds(child)
+    at_rest, begin = cpu_seconds(child), time.monotonic()
     for _ in range(100):
         httpx.get(f"{service.url}/livez")
-    assert cpu_seconds(child) - at_rest < 0.1, "a process without work takes no time"
+    most = 0.1 + 0.1 * (time.monotonic() - begin)  # on a machine on which this takes long, the process wakes more often
+    assert cpu_seconds(child) - at_rest < most, "a process without work takes no time"
     assert service.metric("ownlm_model_process_start_time_seconds") == pytest.approx(child.create_time(), abs=0.1)
 
     with httpx.stream(
@@ -121,7 +123,7 @@ def test_the_models_process_ends_with_the_service(process: Callable[..., Any], m
 def test_idle_connections_that_take_all_descriptors_leave_a_service_that_works(
     loop: str, process: Callable[..., Any], model_dir: Path
 ) -> None:
-    """The model's process is replaced, connections that were accepted go on, and one line says what is short."""
+    """The engine process is replaced, connections that were accepted go on, and one line says what is short."""
     program = (
         "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
         + ("" if loop == "uvloop" else "sys.modules['uvloop'] = None\n")
@@ -146,4 +148,4 @@ def test_idle_connections_that_take_all_descriptors_leave_a_service_that_works(
     assert (code, stderr) == (0, "")
     events = [json.loads(line)["event"] for line in stdout.splitlines()]
     assert events.count("no file descriptors are left for new connections") == 1
-    assert events.count("the model's process was restarted") == 1
+    assert events.count("engine process restarted") == 1

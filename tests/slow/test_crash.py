@@ -220,7 +220,7 @@ def test_sigterm_under_load(slow: Callable[..., Any]) -> None:
 
 
 def test_the_http_process_is_killed_under_load(slow: Callable[..., Any]) -> None:
-    """SIGKILL leaves no model process behind, though it is in the middle of a step."""
+    """SIGKILL leaves no engine process behind, though it is in the middle of a step."""
     service = drain(slow(0.5, max_batch=MAX_BATCH))
     child = child_of(service)
     assert child

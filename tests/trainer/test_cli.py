@@ -181,7 +181,7 @@ class TestFailure:
         """B89."""
         done = run(*train_arguments(token_folder, tmp_path / "run", "--total-batch-size", 10))
         assert done.returncode == 2
-        assert "total_batch_size must be a multiple of batch_size (4), so 8 or 12; got 10" in one_line(done.stderr)
+        assert "--total-batch-size must be a multiple of --batch-size (4), so 8 or 12; got 10" in one_line(done.stderr)
 
     def test_a_vocabulary_is_not_overwritten_silently(self, text_file: Path, tmp_path: Path) -> None:
         arguments = ["vocab", text_file, "--output", tmp_path / "t"]

@@ -4,12 +4,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from shared.system.errors import printable
+from shared.system.errors import escape_unprintable
 
 
 def code(text: str) -> str:
     """A text as it is, between as many backticks as it needs; unprintable characters are escaped."""
-    shown = printable(text.replace("\n", " ")).replace("|", "\\|")
+    shown = escape_unprintable(text.replace("\n", " ")).replace("|", "\\|")
     ticks = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     space = " " if shown.startswith("`") or shown.endswith("`") else ""
     return f"{ticks}{space}{shown}{space}{ticks}"
@@ -18,7 +18,7 @@ def code(text: str) -> str:
 def block(language: str, text: str) -> list[str]:
     """Lines of a fenced block, whatever the text holds."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return [f"{fence}{language}", *map(printable, text.split("\n")), fence, ""]
+    return [f"{fence}{language}", *map(escape_unprintable, text.split("\n")), fence, ""]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

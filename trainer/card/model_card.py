@@ -27,7 +27,7 @@ def write_model_card(folder: Path, config: ModelConfig, tokenizer: Tokenizer, *,
     """Write `README.md` and the picture in it; a card that a user has written or made their own stays.
 
     Args:
-        folder: A model folder that is complete but for these files and the checksums, which do not cover them.
+        folder: A model folder that is complete except for these files and the checksums, which do not cover them.
         config: The model's architecture.
         tokenizer: Its tokenizer.
         replaces: The folder whose place it takes.

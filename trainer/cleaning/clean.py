@@ -31,7 +31,7 @@ from trainer.errors import InterruptedRunError, TrainerError, UsageError
 from trainer.settings.clean import CleanSettings
 from trainer.settings.fields import names_affecting
 from trainer.storage.folder import StorageError
-from trainer.storage.remote import local_path, shown, url_of
+from trainer.storage.remote import display_path, local_path, url_of
 from trainer.storage.remote_folder import open_folder
 from trainer.text.sources import Input, open_inputs
 
@@ -64,7 +64,7 @@ def clean_files(
     Raises:
         UsageError: If an input can be read only once, a filter does not exist, or a package is missing.
         CorpusError: If an input cannot be read.
-        TrainerError: If a filter fails, the output has text of another run, or no document stays.
+        TrainerError: If a filter fails, the output has text of another run, or no documents remain.
         StorageError: If the output cannot be written.
         InterruptedRunError: If a signal stopped it.
     """
@@ -93,7 +93,8 @@ def _check_inputs(inputs: Sequence[Input], output: Path) -> None:
             is_inside = there is not None and url is not None and url.startswith(f"{there.rstrip('/')}/")
         if is_inside:
             raise UsageError(
-                f"{shown(given.path)} is in --output {shown(output)}, which is written: name another output"
+                f"{display_path(given.path)} is in --output {display_path(output)}, which is written: name another "
+                "output"
             )
         if given.content.version is None:
             raise UsageError(
@@ -104,7 +105,7 @@ def _check_inputs(inputs: Sequence[Input], output: Path) -> None:
 def _identity(corpus: Corpus, inputs: Sequence[Input]) -> dict[str, Any]:
     """What the result depends on."""
     settings = {name: getattr(corpus.settings, name) for name in sorted(names_affecting(CleanSettings, "result"))}
-    versions = [[shown(given.path), given.content.version] for given in inputs]
+    versions = [[display_path(given.path), given.content.version] for given in inputs]
     return json.loads(  # type: ignore[no-any-return]
         to_json({"version": _VERSION, **settings, **corpus.tools, "inputs": versions})
     )
@@ -151,9 +152,9 @@ class _Cleaning:
         verdicts = self._compare()
         counts = count_reasons(self._examined, verdicts)
         if not counts.kept.documents:
-            left = ", ".join(f"{name}: {count.documents:,}" for name, count in counts.left.items()) or "there are none"
+            left = ", ".join(f"{name}: {count.documents:,}" for name, count in counts.left.items())
             self._out.forget()
-            raise TrainerError(f"no document stays ({left}); nothing was written")
+            raise TrainerError(f"no documents remain ({left or 'the input has none'}); nothing was written")
         wanted = {n for match in verdicts.examples for n in (match.document, match.earlier)}
         texts = self._write(run_tasks, verdicts.state, wanted)
         examples = [

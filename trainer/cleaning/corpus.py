@@ -11,7 +11,7 @@ from trainer.cleaning.filters import hash_of_filter
 from trainer.cleaning.signatures import Banding, check_installed
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.clean import CleanSettings
-from trainer.storage.remote import shown
+from trainer.storage.remote import display_path
 from trainer.text.documents import whole_documents
 from trainer.text.formats import stretch_name
 from trainer.text.memory import EncodingMemory
@@ -115,9 +115,9 @@ class Corpus:
             given = open_input(piece.path, text_field=self.settings.text_field)
             if given.content.version != piece.version:
                 raise CorpusError(
-                    f"{shown(piece.path)} was changed since the command began, or is not the same file on the node "
-                    f"{socket.gethostname()}: {piece.version} then, {given.content.version or 'no file'} there; all "
-                    "nodes must find the same files, on a disk that they share or in an object store"
+                    f"{display_path(piece.path)} was changed since the command began, or is not the same file on the "
+                    f"node {socket.gethostname()}: {piece.version} then, {given.content.version or 'no file'} there; "
+                    "all nodes must find the same files, on a disk that they share or in an object store"
                 )
             given = open_section(piece.section, given)
             name = stretch_name(piece.path, piece.section.begin)

@@ -15,7 +15,7 @@ from trainer.cleaning.examination import Examined
 from trainer.errors import UsageError
 from trainer.settings.clean import CleanSettings
 from trainer.settings.fields import names_affecting
-from trainer.storage.remote import local_path, shown, url_of
+from trainer.storage.remote import display_path, local_path, url_of
 
 _STYLE = """body{font:15px system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}
 table{border-collapse:collapse}td,th{padding:.3rem .8rem;border-bottom:1px solid #8884;text-align:right}
@@ -73,7 +73,7 @@ class CleaningReport:
     def to_json(self) -> dict[str, Any]:
         """All of it."""
         return {
-            "inputs": [shown(path) for path in self.paths],
+            "inputs": [display_path(path) for path in self.paths],
             "settings": {
                 name: getattr(self.settings, name) for name in sorted(names_affecting(CleanSettings, "result"))
             },
@@ -96,7 +96,7 @@ class CleaningReport:
             for example in self.examples
         )
         heading = "<h2>Near-duplicates</h2><p>The first ones, with the estimated similarity." if pairs else ""
-        inputs = ", ".join(escape(shown(path)) for path in self.paths)
+        inputs = ", ".join(escape(display_path(path)) for path in self.paths)
         return (
             f"<!doctype html><html lang=en><meta charset=utf-8><title>Cleaning</title><style>{_STYLE}</style>"
             f"<h1>Cleaning</h1><p>{inputs}<table><tr><th><th>documents<th><th>bytes<th>{rows}</table>"
@@ -107,7 +107,7 @@ class CleaningReport:
 def check_report(path: Path) -> None:
     """Raise a UsageError unless a report's name says what it is."""
     if path.suffix not in {".html", ".json"} or path.is_dir() or url_of(path) is not None:
-        raise UsageError(f"--report {shown(path)}: name a file of this machine that ends in .html or .json")
+        raise UsageError(f"--report {display_path(path)}: name a file of this machine that ends in .html or .json")
 
 
 def write_report(report: CleaningReport, path: Path) -> None:

@@ -13,6 +13,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.system.errors import how_to_install
 from trainer.errors import UsageError
 
 HASHES = 128
@@ -54,7 +55,7 @@ def check_installed() -> None:
     """Raise a UsageError if the library of MinHash is not installed."""
     if find_spec("rensa") is None:
         raise UsageError(
-            "near-duplicates are found with rensa, which is not installed: pip install 'ownlm[clean]', or remove "
+            f"near-duplicates are found with rensa, which is not installed: {how_to_install('clean')}, or remove "
             "only equal documents with --near-duplicates 1"
         )
 

@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from shared.system.errors import how_to_install
 from trainer.console.signals import StopRequest
 from trainer.errors import InterruptedRunError, TrainerError, UsageError
 
@@ -51,7 +52,7 @@ class RayCluster:
 
         Only some tasks wait at a time, so that their results do not pile up in the object store. Where this ends early,
         the rest ends with the connection: Ray aborts this process where a task begins or ends at the moment at which it
-        is cancelled (ray-project/ray#54527; Ray 2.60 still does).
+        is canceled (ray-project/ray#54527; Ray 2.60 still does).
 
         Args:
             function: Of a module that all nodes have; an exception that it raises ends everything.
@@ -162,7 +163,7 @@ def _handler_of_sigterm() -> Iterator[None]:
 def check_ray() -> None:
     """Raise a UsageError if Ray is not installed."""
     if find_spec("ray") is None:
-        raise UsageError("--ray needs Ray, which is not installed: pip install 'ownlm[ray]'")
+        raise UsageError(f"--ray needs Ray, which is not installed: {how_to_install('ray')}")
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def clean(files: list[Path], *, output: Path, report: Path | None = None, settin
     from trainer.cleaning.clean import clean_files
     from trainer.cleaning.report import check_report, write_report
     from trainer.console.progress import progress
-    from trainer.storage.remote import shown
+    from trainer.storage.remote import display_path
 
     begin = time.monotonic()
     if report is not None:
@@ -38,4 +38,4 @@ def clean(files: list[Path], *, output: Path, report: Path | None = None, settin
         write_report(result, report)
     for name, count in result.rows():
         logger.info("%s: %s documents, %s bytes", name, f"{count.documents:,}", f"{count.bytes:,}")
-    logger.info("%s: %.1f s", shown(output), time.monotonic() - begin)
+    logger.info("%s: %.1f s", display_path(output), time.monotonic() - begin)

@@ -89,7 +89,7 @@ def _encode(
     from trainer.console.progress import progress
     from trainer.conversations.template import choose_template
     from trainer.runs.profile import Profile
-    from trainer.storage.remote import shown
+    from trainer.storage.remote import display_path
     from trainer.text.sources import total_size
     from trainer.tokens.encode import encode_files
 
@@ -109,12 +109,12 @@ def _encode(
     if report.parts_kept:
         logger.info("%s parts of the text were encoded by an earlier run: checked and kept", f"{report.parts_kept:,}")
     for name, manifest in report.manifests.items():
-        _log(shown(output / f"{name}.json"), manifest)
+        _log(display_path(output / f"{name}.json"), manifest)
     if report.end_is_held_out:
         logger.info(
             "too few documents to hold out whole ones (choose differently with --seed): %s is the end of the text, cut "
             "at a line break where there is one nearby",
-            shown(output / "val.json"),
+            display_path(output / "val.json"),
         )
     for kind, (count, first) in report.findings.items():
         logger.warning("conversations: %s: %s (the first: %s)", f"{count:,}", kind, first)
@@ -134,7 +134,7 @@ def _adopt(
 ) -> None:
     from trainer.console.progress import progress
     from trainer.runs.profile import Profile
-    from trainer.storage.remote import shown
+    from trainer.storage.remote import display_path
     from trainer.tokens.adoption import adopt_array
     from trainer.tokens.token_array import TokenArray
 
@@ -149,7 +149,7 @@ def _adopt(
     folder = path.parent if output is None else output
     if measured:
         logger.info("%s", measured.write(folder, array.count * array.dtype.itemsize))
-    _log(shown(folder / f"{settings.split}.json"), manifest)
+    _log(display_path(folder / f"{settings.split}.json"), manifest)
     if not manifest.documents:
         logger.warning("no id is the end-of-text id %s: all of it counts as one open document", manifest.end_of_text_id)
 

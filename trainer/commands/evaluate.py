@@ -25,7 +25,7 @@ def evaluate(
     settings: EvaluateSettings = _DEFAULTS,
     json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
-    """Score text with a model: loss, perplexity and bits per byte, in total and for each source; or put questions.
+    """Score text with a model (loss, perplexity, bits per byte, by source), or run question-answering tasks.
 
     Bits per byte compare models of different tokenizers; loss and perplexity only those of the same. How documents are
     split into windows changes the figures: compare only figures with the same settings;

@@ -7,6 +7,7 @@ from typing import Literal
 
 from cyclopts import Parameter
 
+from shared.system.errors import how_to_install
 from trainer.errors import TrainerError, UsageError
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ def export(model: Path, *, settings: ExportSettings) -> None:
     except ModuleNotFoundError as error:
         if error.name != "gguf":
             raise
-        raise TrainerError("the package gguf is not installed: pip install 'ownlm[gguf]'") from error
+        raise TrainerError(f"the package gguf is not installed: {how_to_install('gguf')}") from error
     for note in write_gguf(model, settings.gguf, settings.dtype):
         logger.warning("%s", note)
     write_modelfile(model, settings.gguf)

@@ -20,10 +20,10 @@ class GenerateSettings:
     """0 always takes the most likely token; around 0.8 is varied and coherent; above 1 loses coherence."""
 
     top_p: float | None = None
-    """Sample only from the most likely tokens whose probabilities add up to this; 1 is off, 0.95 cuts off errors."""
+    """Sample only from the most likely tokens whose probabilities sum to this; 1 disables it, 0.95 cuts off errors."""
 
     top_k: int | None = None
-    """Sample only from this many of the most likely tokens; 0 is off."""
+    """Sample only from this many of the most likely tokens; 0 disables it."""
 
     seed: int | None = None
     """The same seed gives the same text. Default: a new one each time."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from trainer.errors import TrainerError, UsageError
+from trainer.settings.fields import option
 
 if TYPE_CHECKING:
     from trainer.importing.foreign import ForeignModel
@@ -108,12 +109,10 @@ def _read(source: Path, settings: ImportSettings) -> "ForeignModel":
 def _require(source: Path, settings: ImportSettings, *names: str) -> None:
     for name in names:
         if getattr(settings, name) is None:
-            raise UsageError(
-                f"{source} does not say the model's {name.replace('_', ' ')}: pass --{name.replace('_', '-')}"
-            )
+            raise UsageError(f"{source} does not specify the model's {name.replace('_', ' ')}: pass {option(name)}")
 
 
 def _refuse(source: Path, settings: ImportSettings, *names: str) -> None:
     for name in names:
         if getattr(settings, name) is not None:
-            raise UsageError(f"--{name.replace('_', '-')}: {source} says it itself")
+            raise UsageError(f"{option(name)}: already specified by {source}; omit this option")

@@ -19,7 +19,7 @@ def show(
     most_tokens: int = 4096,
     tokenizer: Path | None = None,
 ) -> None:
-    """Show documents of a token file as a model is trained on them: what the loss does not count is grey.
+    """Show documents of a token file as a model is trained on them: tokens excluded from the loss are dimmed.
 
     On a terminal special tokens are bold, and documents follow each other as they are. Where there is no color, as in a
     pipe or with NO_COLOR, every part has a line of its own, escaped: `+` before those that the loss counts, `-` before
@@ -35,14 +35,14 @@ def show(
     from shared.bpe import Tokenizer
     from trainer.console.masked_text import print_document
     from trainer.storage.cache import local_copy
-    from trainer.storage.remote import local_path, shown, url_of
+    from trainer.storage.remote import display_path, local_path, url_of
     from trainer.tokenizer.comparison import open_tokenizer
     from trainer.tokens.inspection import documents_of_file
     from trainer.tokens.token_file import TokenFile, is_token_file
 
     if min(documents, most_tokens) < 1 or start < 0:
         got = f"{documents}, {most_tokens} and {start}"
-        raise UsageError(f"documents and most_tokens must be at least 1, and start at least 0; got {got}")
+        raise UsageError(f"--documents and --most-tokens must be at least 1, and --start at least 0; got {got}")
     tokens = local_path(tokens)
     is_folder = tokens.is_dir() or (url_of(tokens) is not None and not is_token_file(tokens))
     path = tokens / "train.json" if is_folder else tokens
@@ -55,4 +55,4 @@ def show(
     manifest = file.manifest
     counted = "all: there is no mask" if not manifest.has_mask else f"{manifest.counted:,}"
     sizes = f"{manifest.documents:,}", f"{manifest.count:,}"
-    logger.info("%s: %s documents, %s tokens, of which the loss counts %s", shown(path), *sizes, counted)
+    logger.info("%s: %s documents, %s tokens, of which the loss counts %s", display_path(path), *sizes, counted)

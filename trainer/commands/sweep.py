@@ -97,7 +97,7 @@ def sweep(
     from trainer.sweep.vocabularies import Text
 
     if settings.checkpoints.stop_after is not None:
-        raise UsageError("stop_after is an option of `train` only: a sweep compares finished runs")
+        raise UsageError("--stop-after is an option of `train` only: a sweep compares finished runs")
     page = page_about(settings.output) if settings.watch.watch else nullcontext()
     settings = dataclasses.replace(settings, watch=dataclasses.replace(settings.watch, watch=False))  # one for all runs
     study = STUDIES[experiment] if experiment else Study()

@@ -27,7 +27,7 @@ def tokens(source: str, *, tokenizer: Path | None = None, settings: InspectionSe
 
     Args:
         source: A text in quotes; a text file or several, as for `encode`; or token files, such as tokens/train.json.
-            What has no blank, but a slash or a suffix of these, is the name of a file.
+            An argument without spaces that contains a slash or ends in one of these suffixes is read as a file name.
         tokenizer: A tokenizer, as for `evaluate-tokenizers`. Default: the one beside a token file.
         settings: What is shown.
     """

@@ -35,7 +35,7 @@ def vocab(
     """
     from trainer.console.progress import progress
     from trainer.runs.profile import Profile
-    from trainer.storage.remote import shown, url_of
+    from trainer.storage.remote import display_path, url_of
     from trainer.text.sources import total_size
     from trainer.tokenizer.train import train_tokenizer
 
@@ -66,4 +66,4 @@ def vocab(
         logger.warning("%s U+FFFD characters replace bytes that are not UTF-8", f"{report.training.replaced_bytes:,}")
     for line in report.lines():
         logger.info("%s", line)
-    logger.info("%s: %s tokens in %.1f s", shown(output), f"{report.reached_size:,}", time.monotonic() - begin)
+    logger.info("%s: %s tokens in %.1f s", display_path(output), f"{report.reached_size:,}", time.monotonic() - begin)

@@ -7,7 +7,7 @@ logger = logging.getLogger(__name__)
 
 
 def watch(runs: list[Path], *, host: str = "127.0.0.1", port: int = 8002) -> None:
-    """Watch runs in a browser: curves, samples, what the guard did, and the time left.
+    """Watch runs in a browser: curves, samples, divergence events, and the time left.
 
     It only reads the runs' files. New points appear within two seconds, also after a run was killed and resumed, or
     returned to a checkpoint. `report` writes the same page to a file. Ctrl-C ends it.

@@ -18,7 +18,7 @@ def extend_tokenizer(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
     try:
         return Tokenizer(tokenizer.vocabulary.with_special_tokens(tokens))
     except TokenizerError as error:
-        raise UsageError(f"extend_tokens: {error}") from error
+        raise UsageError(f"--extend-tokens: {error}") from error
 
 
 def open_tokenizer(path: Path, extend_tokens: Sequence[str]) -> Tokenizer:

@@ -60,12 +60,12 @@ def adapter_sizes(config: ModelConfig, lora: LoraSettings) -> dict[str, tuple[in
     suffixes = {name.split(".")[-2]: shape for name, shape in weight_shapes(config).items() if ".layers.0." in name}
     asked = [name for name in lora.targets if not lora.all_linear or name in suffixes]
     if missing := [name for name in asked if name not in suffixes]:
-        raise UsageError(f"lora_targets: this model has no {missing[0]}, since its activation is {config.activation}")
+        raise UsageError(f"--lora-targets: this model has no {missing[0]}, since its activation is {config.activation}")
     sizes = {name: (suffixes[name][0], suffixes[name][1]) for name in asked}
     for name, shape in sizes.items():
         if lora.lora_rank is not None and lora.lora_rank > min(shape):
             raise UsageError(
-                f"lora_rank ({lora.lora_rank}) must be at most {min(shape)}: {name} has a weight of {shape[0]} x "
+                f"--lora-rank ({lora.lora_rank}) must be at most {min(shape)}: {name} has a weight of {shape[0]} x "
                 f"{shape[1]}, and a product of higher rank is no smaller than it"
             )
     return sizes

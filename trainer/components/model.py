@@ -1,10 +1,14 @@
 """A model from its settings."""
 
+import re
+from dataclasses import fields
+
 import torch
 
 from shared.lm import ModelConfig, RopeConfig, Transformer
 from trainer.components.initialization import mimetic_attention_, xavier_, zero_blocks_, zero_head_
 from trainer.errors import UsageError
+from trainer.settings.fields import option
 from trainer.settings.train import ModelSettings, OptimizationSettings
 
 
@@ -16,7 +20,7 @@ def model_config(settings: ModelSettings, vocab_size: int) -> ModelConfig:
     """
     num_heads = settings.num_heads or max(1, settings.d_model // 64)
     if settings.d_model % num_heads:
-        raise UsageError(f"d_model ({settings.d_model}) must be a multiple of num_heads ({num_heads})")
+        raise UsageError(f"--d-model ({settings.d_model}) must be a multiple of --num-heads ({num_heads})")
     try:
         return ModelConfig(
             vocab_size=vocab_size,
@@ -38,7 +42,8 @@ def model_config(settings: ModelSettings, vocab_size: int) -> ModelConfig:
             value_residual=settings.value_residual,
         )
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        options = {item.name: option(item.name) for item in fields(settings) if "_" in item.name}
+        raise UsageError(re.sub(r"\w+", lambda name: options.get(name[0], name[0]), str(error))) from error
 
 
 def _d_ff(settings: ModelSettings) -> int:
@@ -69,7 +74,7 @@ def apply_recipe(model: Transformer, settings: OptimizationSettings, end_of_text
         UsageError: document_mask is set, and the tokenizer has no end-of-text id.
     """
     if settings.document_mask and end_of_text_id is None:
-        raise UsageError("document_mask needs an end-of-text id, and this tokenizer has none")
+        raise UsageError("--document-mask needs an end-of-text id, and this tokenizer has none")
     model.set_dropout(settings.dropout)
     model.document_start = end_of_text_id if settings.document_mask else None
     model.model.checkpoint_activations = settings.checkpoint_activations

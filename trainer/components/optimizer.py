@@ -66,7 +66,7 @@ def build_optimizer(
         return adamw
     if not hasattr(torch.optim, "Muon"):
         raise UsageError(
-            f"optimizer muon needs torch 2.9 or newer; this is {torch.__version__}: update it, or use adamw"
+            f"--optimizer muon needs torch 2.9 or newer; this is {torch.__version__}: update it, or use adamw"
         )
     # This factor makes the update as long as AdamW's usually is, so that rate and decay can be the same: section 2.2 of
     # Liu et al. 2025, "Muon is Scalable for LLM Training" (arXiv 2502.16982).

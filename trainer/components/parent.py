@@ -24,6 +24,7 @@ from trainer.components.architecture import architecture_settings, generation_se
 from trainer.components.extension import added_contents, extend_tokenizer
 from trainer.components.model import model_config
 from trainer.errors import UsageError
+from trainer.settings.fields import option
 from trainer.settings.train import TrainSettings
 
 logger = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ def parent_of(settings: TrainSettings, folder: Path) -> Parent:
     check_architecture(settings, parent)
     if given.extend_context and longest <= (own := parent.description.config.context_length):
         raise UsageError(
-            f"extend_context: context_length ({longest}) must be above the {own} of the model in --init {folder}; "
+            f"--extend-context: --context-length ({longest}) must be above the {own} of the model in --init {folder}; "
             "give a longer one, or omit --extend-context"
         )
     return parent
@@ -137,7 +138,7 @@ def check_architecture(settings: TrainSettings, parent: Parent) -> None:
     own, place = architecture_settings(parent.config), f"--init {settings.parent.init}"
     context, longest = settings.model.context_length, own.pop("context_length")
     differing = [
-        f"{name} is {asked}, and there {value}"
+        f"{option(name)} is {asked}, and there {value}"
         for name, value in own.items()
         if (asked := getattr(settings.model, name)) != value
     ]
@@ -145,7 +146,7 @@ def check_architecture(settings: TrainSettings, parent: Parent) -> None:
         raise UsageError(f"the architecture is that of {place}: omit what contradicts it: {'; '.join(differing)}")
     if context > longest:
         raise UsageError(
-            f"context_length ({context}) must be at most the {longest} of the model in {place}; --extend-context "
+            f"--context-length ({context}) must be at most the {longest} of the model in {place}; --extend-context "
             "lets it be longer"
         )
 

@@ -1,4 +1,4 @@
-"""Documents on standard output with what the loss does not count in grey; marked by signs where there is no color."""
+"""Documents on standard output with tokens excluded from the loss dimmed; marked by signs where there is no color."""
 
 import sys
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from trainer.console.token_text import token_text
 
-_GREY = "bright_black"
+_DIMMED = "bright_black"
 
 
 class ShownPart(NamedTuple):
@@ -56,7 +56,7 @@ def print_document(document: ShownDocument) -> None:
     console.print(Text(heading, style="bold underline"), soft_wrap=True)
     for (is_counted, is_special), parts in groupby(document.parts, lambda part: (part.is_counted, part.is_special)):
         data = b"".join(part.data for part in parts)
-        style = " ".join(["bold"] * is_special + [_GREY] * (not is_counted))
+        style = " ".join(["bold"] * is_special + [_DIMMED] * (not is_counted))
         text = "\n".join(map(token_text, data.split(b"\n")))
         console.print(Text(text, style=style), end="", soft_wrap=True)
     console.print()

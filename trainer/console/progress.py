@@ -14,7 +14,7 @@ from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from shared.system.errors import printable
+from shared.system.errors import escape_unprintable
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class _Formatter(logging.Formatter):
     """Escapes control characters, which names and contents of files may have."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        return escape_unprintable(super().format(record))
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def progress(*, shown: bool = True) -> Iterator[NewBar]:
     with Progress(*columns, console=_console()) as bars:
 
         def new_bar(description: str, total: int | None, start: int = 0) -> Report:
-            task = bars.add_task(printable(description), total=total, completed=start, note="")
+            task = bars.add_task(escape_unprintable(description), total=total, completed=start, note="")
 
             def report(completed: int, note: str = "") -> None:
                 bars.update(task, completed=completed, note=note)

@@ -12,10 +12,10 @@ def token_text(data: bytes) -> str:
     >>> token_text(" café\n".encode()), token_text(b"\xc3"), token_text("\x85".encode())
     (' café\\n', '\\xc3', '\\u0085')
     """
-    return "".join(map(_shown, data.decode(errors="surrogateescape")))
+    return "".join(map(_escaped, data.decode(errors="surrogateescape")))
 
 
-def _shown(character: str) -> str:
+def _escaped(character: str) -> str:
     code = ord(character)
     if code in _ESCAPED_BYTES:
         return f"\\x{code - 0xDC00:02x}"

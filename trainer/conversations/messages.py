@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 from trainer.text.utf8 import CorpusError
 
 FIELDS = ("messages", "conversations", "prompt", "response", "tools")
@@ -98,12 +98,12 @@ def _entries(record: Any, place: str) -> list[dict[str, Any]]:
         entries = record.get(name)
         if entries is not None:
             if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-                raise CorpusError(f"{place}: {name!r} must be a list of objects, got {shown(entries)}")
+                raise CorpusError(f"{place}: {name!r} must be a list of objects, got {short_repr(entries)}")
             return entries
     if "prompt" in record and "response" in record:
         pairs = (("user", record["prompt"]), ("assistant", record["response"]))
         return [{"role": role, "content": content} for role, content in pairs]
-    there = ", ".join(map(shown, list(record)[:20])) or "none"
+    there = ", ".join(map(short_repr, list(record)[:20])) or "none"
     raise CorpusError(
         f"{place} has no conversation: expected the field 'messages' or 'conversations', or 'prompt' and 'response'; "
         f"it has {there}"
@@ -113,11 +113,12 @@ def _entries(record: Any, place: str) -> list[dict[str, Any]]:
 def _message(entry: dict[str, Any], place: str) -> dict[str, Any]:
     names = ("role", "content") if "role" in entry else ("from", "value")
     if names[0] not in entry:
-        raise CorpusError(f"{place}: a message needs 'role' and 'content', or 'from' and 'value'; got {shown(entry)}")
+        got = short_repr(entry)
+        raise CorpusError(f"{place}: a message needs 'role' and 'content', or 'from' and 'value'; got {got}")
     role, content = (entry.get(name) for name in names)
     role = _SHAREGPT_ROLES.get(role, role) if isinstance(role, str) else role
     if role not in _ROLES:
-        raise UnusableError("a message of an unknown role", shown(role))
+        raise UnusableError("a message of an unknown role", short_repr(role))
     # A column of a table has every field for every message; those that a message lacks are null.
     others = {name: value for name, value in entry.items() if name not in names and value is not None}
     return {"role": role, "content": _text(content), **others}

@@ -215,10 +215,10 @@ def _rules(settings: ScoringSettings, folder: ModelFolder) -> WindowRules:
     longest = folder.config.context_length
     length = settings.window or longest
     if length > longest:
-        raise UsageError(f"window must be at most {longest}, the context length of the model; got {length}")
+        raise UsageError(f"--window must be at most {longest}, the context length of the model; got {length}")
     stride = settings.stride or length
     if stride > length:
-        raise UsageError(f"stride must be at most {length}, the window, so that no token is skipped; got {stride}")
+        raise UsageError(f"--stride must be at most {length}, the window, so that no token is skipped; got {stride}")
     end_id = folder.tokenizer.end_of_text_id
     if settings.documents == "packed" and end_id is None:
         raise UsageError(

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from shared.system.errors import printable
+from shared.system.errors import escape_unprintable
 from trainer.evaluation.evaluate import EvaluationReport, SourceEvaluation
 
 
@@ -44,7 +44,7 @@ def to_table(report: EvaluationReport) -> Group:
     for name in ("documents", "tokens", "bytes", "loss", "perplexity", "bits/byte"):
         table.add_column(name, justify="right")
     for name, source in report.sources.items():
-        table.add_row(printable(name), *_cells(source))
+        table.add_row(escape_unprintable(name), *_cells(source))
     if len(report.sources) > 1:
         table.add_section()
         table.add_row("all", *_cells(report.total))

@@ -12,7 +12,7 @@ from torch import Tensor
 from shared.lm.config import ModelConfig
 from shared.lm.errors import ModelConfigError
 from shared.lm.rope_config import LinearScaling, Llama3Scaling, RopeConfig, RopeScaling
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 from shared.system.regular_file import read_regular
 from trainer.errors import TrainerError
 from trainer.importing.foreign import ForeignModel, drop_tied_output, is_tied
@@ -111,12 +111,12 @@ def _read_settings(file: Path) -> dict[str, Any]:
     for name, (default, accepted) in _FIXED.items():
         if (value := settings.get(name, default)) not in accepted:
             raise TrainerError(
-                f'{file}: "{name}" is {shown(value)}; only models with {" or ".join(map(repr, accepted))} are '
+                f'{file}: "{name}" is {short_repr(value)}; only models with {" or ".join(map(repr, accepted))} are '
                 "Llamas or Qwens, which can be run exactly"
             )
     for name, value in settings.items():
         if name not in _FIXED.keys() | _READ | _UNUSED and value not in (None, False):
-            raise TrainerError(f'{file}: "{name}" is {shown(value)}, a setting that is not known here')
+            raise TrainerError(f'{file}: "{name}" is {short_repr(value)}, a setting that is not known here')
     if "Gemma" in str(settings.get("name")):
         raise TrainerError(f"{file}: a Gemma, whose norms add 1 to their weights, is not a Llama")
     return settings
@@ -166,8 +166,8 @@ def _scaling(settings: Mapping[str, Any]) -> RopeScaling | None:
         factor, low, high = (float(adjusted[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
         return Llama3Scaling(factor, low, high, adjusted["original_max_seq_len"])
     raise ModelConfigError(
-        f'"rope_adjustments" is {shown(adjusted)}: those of Llama 3 and a factor alone are supported (litgpt computes '
-        "YaRN with other bounds than Hugging Face)"
+        f'"rope_adjustments" is {short_repr(adjusted)}: those of Llama 3 and a factor alone are supported (litgpt '
+        "computes YaRN with other bounds than Hugging Face)"
     )
 
 

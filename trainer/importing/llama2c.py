@@ -83,7 +83,7 @@ def _read_header(path: Path, file: BinaryIO) -> _Header:
     """Read the sizes; the file's own size must be what follows from them, so that no more is ever allocated."""
     start = file.read(_HEADER_BYTES)
     if len(start) < _HEADER.size:
-        raise TrainerError(f"{path}: {len(start)} bytes are no model of llama2.c, whose header has {_HEADER.size}")
+        raise TrainerError(f"{path}: not a llama2.c model: {len(start)} bytes, header needs {_HEADER.size}")
     magic, version = struct.unpack_from("<Ii", start)
     if magic != _MAGIC:
         fields = _HEADER.unpack_from(start)

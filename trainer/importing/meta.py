@@ -15,7 +15,7 @@ from shared.lm.config import ModelConfig
 from shared.lm.errors import ModelConfigError, ModelFolderError
 from shared.lm.json_file import read_json
 from shared.lm.rope_config import Llama3Scaling, RopeConfig
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 from trainer.errors import TrainerError
 from trainer.importing.foreign import ForeignModel, drop_tied_output, in_halves, is_tied
 from trainer.importing.names import Names, hf_name, some
@@ -105,12 +105,12 @@ def _read_params(file: Path) -> dict[str, Any]:
     for name, value in params.items():
         if name not in _KNOWN and value not in _WITHOUT_EFFECT:
             raise TrainerError(
-                f'{file}: "{name}" is {shown(value)}, which Llama as it runs here does not have (quantized, LoRA, '
+                f'{file}: "{name}" is {short_repr(value)}, which Llama as it runs here does not have (quantized, LoRA, '
                 "vision and mixture-of-experts models are not imported)"
             )
     for name in ("dim", "n_heads"):
         if type(params.get(name)) is not int or params[name] < 1:
-            raise TrainerError(f'{file}: "{name}" must be a whole number above 0, got {shown(params.get(name))}')
+            raise TrainerError(f'{file}: "{name}" must be a whole number above 0, got {short_repr(params.get(name))}')
     return params
 
 
@@ -164,7 +164,7 @@ def _config(folder: Path, params: Mapping[str, Any], tensors: Mapping[str, Tenso
         raise TrainerError(f"{folder}: parts are missing: those there have {rows} of {dim} rows of {needed[2]}")
     if (vocab := params.get("vocab_size", -1)) not in (-1, len(embedding)):
         raise TrainerError(
-            f'{folder / PARAMS}: "vocab_size" is {shown(vocab)}, but the embedding has {len(embedding)} rows'
+            f'{folder / PARAMS}: "vocab_size" is {short_repr(vocab)}, but the embedding has {len(embedding)} rows'
         )
     theta = params.get("rope_theta")
     scaling = Llama3Scaling(*_SCALING) if params.get("use_scaled_rope") else None

@@ -19,7 +19,7 @@ from shared.lm.config import ModelConfig
 from shared.lm.errors import ModelConfigError, ModelFolderError
 from shared.lm.json_file import read_json
 from shared.lm.rope_config import RopeConfig
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 from trainer.errors import TrainerError
 from trainer.importing.foreign import ForeignModel
 from trainer.importing.names import Names, some
@@ -96,7 +96,8 @@ def _config(file: Path, tensors: Mapping[str, Tensor]) -> ModelConfig:
             "meta_NNNNNN.json beside model_NNNNNN.pt"
         )
     if settings.get("window_pattern", "L").strip("Ll"):
-        raise TrainerError(f'{meta}: "window_pattern" is {shown(settings["window_pattern"])}: no windows are supported')
+        pattern = short_repr(settings["window_pattern"])
+        raise TrainerError(f'{meta}: "window_pattern" is {pattern}: sliding-window attention is not supported')
     sizes: dict[str, int] = {name: settings[name] for name in _SIZES}
     if sizes["n_head"] < 1 or sizes["n_embd"] % sizes["n_head"]:
         raise TrainerError(f"{meta}: {sizes['n_head']} heads do not divide the width, {sizes['n_embd']}")

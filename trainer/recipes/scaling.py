@@ -74,7 +74,7 @@ def _fixed(given: Mapping[str, Any]) -> list[Derived]:
         parts = (model.shape,) if given.get("improved") else (model.shape, *model.recipe)
         return [Derived(name, value, part.source) for part in parts for name, value in part.settings.items()]
     if depth < 1:
-        raise UsageError(f"depth must be at least 1; got {depth}")
+        raise UsageError(f"--depth must be at least 1; got {depth}")
     width = _WIDTH_PER_LAYER * depth
     return [
         Derived("num_layers", depth, "--depth"),

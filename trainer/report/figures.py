@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 
 from shared.system.files import write_text
 from trainer.report.colors import colors_of
-from trainer.report.panels import LONGEST_TEXT, XAxis, draw_losses, draw_positions, draw_values, line_style, printable
+from trainer.report.panels import LONGEST_TEXT, XAxis, draw_losses, draw_positions, draw_values, figure_text, line_style
 from trainer.report.positions import PositionLoss
 from trainer.report.results_panels import draw_final, draw_variants
 from trainer.runs.results import Curve, RunResults
@@ -145,7 +145,7 @@ def _final_sketches(runs: Sequence[RunResults], axis: str | None, edges: Sequenc
     note = "A cross at the top is a run that diverged." if any(run.status == "diverged" for run in runs) else ""
     if edge is not None and edge.stable and edge.diverged:
         note += f" Shaded: the edge of stability, between {edge.stable:g} and {edge.diverged:g}."
-    title = f"Final loss by {printable(axis)}"
+    title = f"Final loss by {figure_text(axis)}"
     return [Sketch(file, title, lambda ax, colors: draw_final(ax, runs, colors, axis, edge), note)]
 
 
@@ -195,7 +195,7 @@ def _draw_file(sketch: Sketch, runs: Sequence[RunResults], colors: Sequence[str]
     if sketch.legend and 1 < len(runs) <= _MOST_IN_A_LEGEND:
         figure.set_size_inches(7.6, max(3.5, 0.17 * len(runs) + 0.5))
         lines = [Line2D([], [], color=color, **line_style(run)) for run, color in zip(runs, colors, strict=True)]
-        figure.legend(lines, [printable(run.name) for run in runs], loc="outside right upper")
+        figure.legend(lines, [figure_text(run.name) for run in runs], loc="outside right upper")
     path = files.folder / f"{sketch.name}.{files.format}"
     if files.format == "svg":
         write_text(path, _svg_file(figure, sketch.name))

@@ -24,7 +24,7 @@ _VALIDATION: Any = {"marker": ".", "markersize": 5}
 _BASELINE: Any = {"linewidth": 2.8, "zorder": 3}
 
 
-def printable(text: str) -> str:
+def figure_text(text: str) -> str:
     """The text on one line, in printable characters, and at most LONGEST_TEXT of them."""
     shown = "".join(character if character.isprintable() else "\ufffd" for character in text)
     return shown if len(shown) <= LONGEST_TEXT else f"{shown[: LONGEST_TEXT - 1]}…"

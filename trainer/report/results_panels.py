@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from trainer.report.panels import plain_numbers, printable
+from trainer.report.panels import figure_text, plain_numbers
 from trainer.runs.results import RunResults
 from trainer.sweep.edge import Edge, without_seed
 
@@ -52,7 +52,7 @@ def draw_final(
         plain_numbers(axes.xaxis)
     else:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set_xlabel(printable(axis))
+    axes.set_xlabel(figure_text(axis))
     axes.set_ylabel(label)
     return True
 
@@ -73,7 +73,7 @@ def draw_variants(axes: Axes, colors: Sequence[str], *, runs: Sequence[RunResult
     if baseline and sum(name.startswith("baseline") for name in names) == 1:
         axes.axvline(float(np.mean(baseline)), **_LINE)
     axes.margins(x=0.12)
-    axes.set_yticks(range(len(names)), [printable(name) for name in names])
+    axes.set_yticks(range(len(names)), [figure_text(name) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel(label)
     return drawn

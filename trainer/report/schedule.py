@@ -48,7 +48,7 @@ def check_file(path: Path, max_steps: int) -> None:
         raise UsageError(f"--save {path}: the name must end in .csv, .svg or .png")
     if path.suffix.lower() == ".csv" and max_steps > _MOST_ROWS:
         raise UsageError(
-            f"--save {path}: max_steps is {max_steps:,}, and a CSV has at most {_MOST_ROWS:,} rows; save .svg or .png"
+            f"--save {path}: --max-steps is {max_steps:,}, and a CSV has at most {_MOST_ROWS:,} rows; save .svg or .png"
         )
 
 

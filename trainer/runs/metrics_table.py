@@ -68,7 +68,7 @@ class Column:
         self.values.append(value)
 
     def cut(self, length: int) -> None:
-        """Drop all values but the first `length`."""
+        """Drop all values except the first `length`."""
         del self.steps[length:], self.values[length:]
         self.num_unchanged = min(self.num_unchanged, length)
 

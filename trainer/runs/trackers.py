@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shared.system.errors import how_to_install
 from trainer.errors import TrainerError, UsageError
 from trainer.runs.folder import RunFolder
 from trainer.runs.metrics import MetricsFile, read_metrics
@@ -42,7 +43,7 @@ class Tracker(Protocol):
 def require_trackers(watch: WatchSettings) -> None:
     """Raise UsageError where the package of a requested tracker is not installed."""
     if watch.tensorboard and importlib.util.find_spec("tensorboardX") is None:
-        raise UsageError("--tensorboard needs the package tensorboardX: pip install 'ownlm[tensorboard]'")
+        raise UsageError(f"--tensorboard needs the package tensorboardX: {how_to_install('tensorboard')}")
     if watch.wandb is not None and importlib.util.find_spec("wandb") is None:
         raise UsageError("--wandb needs the package wandb: pip install wandb")
 

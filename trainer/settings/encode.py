@@ -68,16 +68,16 @@ class EncodeSettings(DocumentSettings):
         refuse_threads(self.ray, self.threads)
         of_chat = (self.chat_template is not None, self.context_length is not None, self.too_long == "cut")
         if any(of_chat) and not self.chat:
-            raise UsageError("chat_template, context_length and too_long are for conversations: add --chat")
+            raise UsageError("--chat-template, --context-length and --too-long are for conversations: add --chat")
         if not re.fullmatch(r"[A-Za-z0-9_-]+", self.split):
-            raise UsageError(f"split must be a name of letters, digits, - and _, such as {TRAIN!r}; got {self.split!r}")
+            raise UsageError(f"--split must be letters, digits, - and _, such as {TRAIN!r}; got {self.split!r}")
         if self.val_fraction is None:
             return
         if not 0.0 < self.val_fraction < 1.0:
-            raise UsageError(f"val_fraction must be between 0 and 1; got {self.val_fraction}")
+            raise UsageError(f"--val-fraction must be between 0 and 1; got {self.val_fraction}")
         if self.split != TRAIN:
             raise UsageError(
-                f"val_fraction writes {TRAIN!r} and {VALIDATION!r}, so it cannot be combined with split {self.split!r}"
+                f"--val-fraction writes {TRAIN!r} and {VALIDATION!r}; it cannot be combined with --split {self.split!r}"
             )
 
     @property

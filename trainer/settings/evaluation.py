@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
-from trainer.settings.fields import Settings, changed_names, setting
+from trainer.settings.fields import Settings, changed_names, option, setting
 from trainer.settings.tasks import TaskSettings
 from trainer.settings.text import READING, DocumentSettings
 
@@ -47,7 +47,7 @@ class ScoringSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.document_mask and self.documents == "apart":
-            raise UsageError("document_mask is for --documents packed: documents apart are masked anyway")
+            raise UsageError("--document-mask is for --documents packed: documents apart are masked anyway")
 
 
 @Parameter(name="*", group=READING)
@@ -70,7 +70,7 @@ class ReadingSettings(DocumentSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.chat_template is not None and not self.chat:
-            raise UsageError("chat_template is for conversations: add --chat")
+            raise UsageError("--chat-template is for conversations: add --chat")
 
 
 @Parameter(name="*", group=Group("Machine", sort_key=3))
@@ -106,9 +106,9 @@ class EvaluateSettings:
         groups: tuple[Settings, ...] = (self.scoring, self.reading) if self.questions.tasks else (self.questions,)
         unused = [name for group in groups for name in changed_names(group) if name != "memory_limit"]
         if unused and self.questions.tasks:
-            raise UsageError(f"with --tasks, {unused[0]} has no meaning: it is for texts; leave it out")
+            raise UsageError(f"{option(unused[0])} is for texts and has no effect with --tasks: omit it")
         if unused:
-            raise UsageError(f"{unused[0]} is for questions, whose files are named with --tasks")
+            raise UsageError(f"{option(unused[0])} is for questions, whose files are named with --tasks")
         if self.scoring.documents == "packed" and self.reading.by not in {"input", "file"}:
             raise UsageError(
                 f"a row for each {self.reading.by!r} needs --documents apart: packed documents share their windows"

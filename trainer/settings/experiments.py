@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
-from trainer.settings.fields import Settings, setting
+from trainer.settings.fields import Settings, option, setting
 
 
 @Parameter(name="*", group=Group("Experiments: separate learning rates, batch and context schedules", sort_key=3.5))
@@ -37,4 +37,4 @@ class ExperimentSettings(Settings):
         super().__post_init__()
         for name in ("embedding_learning_rate", "head_learning_rate"):
             if getattr(self, name) == 0:
-                raise UsageError(f"{name} must be above 0; got 0")
+                raise UsageError(f"{option(name)} must be above 0; got 0")

@@ -42,6 +42,11 @@ def setting(
     return field(default=default, metadata=metadata)  # dataclasses replace it by its default
 
 
+def option(name: str) -> str:
+    """The option of the command line that sets a field, by which all errors name it."""
+    return f"--{name.replace('_', '-')}"
+
+
 class Settings:
     """Base of the settings dataclasses.
 
@@ -71,9 +76,9 @@ def _check(name: str, value: float, minimum: float, maximum: float) -> None:
     if not (minimum <= value <= maximum and math.isfinite(value)):
         least = "a finite number of at least" if isinstance(value, float) else "at least"
         limits = f"{least} {minimum}" if maximum == math.inf else f"from {minimum} to {maximum}"
-        raise UsageError(f"{name} must be {limits}; got {value}")
+        raise UsageError(f"{option(name)} must be {limits}; got {value}")
     if isinstance(value, int) and value > _MAX_INT:
-        raise UsageError(f"{name} must be at most {_MAX_INT}; got {value}")
+        raise UsageError(f"{option(name)} must be at most {_MAX_INT}; got {value}")
 
 
 def changed_names(settings: Settings) -> list[str]:

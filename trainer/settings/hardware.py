@@ -39,7 +39,7 @@ class HardwareSettings(Settings):
         super().__post_init__()
         parse_limit(self.memory)
         if self.utilization is not None and not 0 < self.utilization <= 1:
-            raise UsageError(f"utilization must be above 0 and at most 1, as in 0.5 for 50 %; got {self.utilization}")
+            raise UsageError(f"--utilization must be above 0 and at most 1, as in 0.5 for 50 %; got {self.utilization}")
 
     @property
     def memory_bytes(self) -> int | None:

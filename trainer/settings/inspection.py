@@ -44,6 +44,6 @@ class InspectionSettings(DocumentSettings):
         start, stop = numbers
         if not colon or start is None or (last and stop is None) or (stop is not None and stop <= start):
             raise UsageError(
-                f"window must be START:STOP with START below STOP, as in 0:100 or 500:; got {self.window!r}"
+                f"--window must be START:STOP with START below STOP, as in 0:100 or 500:; got {self.window!r}"
             )
         return start, stop

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from cyclopts import Group, Parameter
 
 from trainer.errors import UsageError
-from trainer.settings.fields import Settings, setting
+from trainer.settings.fields import Settings, option, setting
 
 LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """The layers that may have adapters, by Hugging Face's names."""
@@ -38,13 +38,13 @@ class LoraSettings(Settings):
         if self.lora_rank is None:
             for name, default in (("lora_alpha", _ALPHA), ("lora_targets", _ALL)):
                 if getattr(self, name) != default:
-                    raise UsageError(f"{name} is an option of LoRA: give --lora-rank as well")
+                    raise UsageError(f"{option(name)} is an option of LoRA: give --lora-rank as well")
         if self.lora_alpha == 0:
-            raise UsageError("lora_alpha must be above 0; got 0")
+            raise UsageError("--lora-alpha must be above 0; got 0")
         wrong = [name for name in self._names if name not in LINEAR_LAYERS]
         if wrong:
             raise UsageError(
-                f"lora_targets must be {_ALL}, or some of {','.join(LINEAR_LAYERS)} with commas between; "
+                f"--lora-targets must be {_ALL}, or some of {','.join(LINEAR_LAYERS)} with commas between; "
                 f"got {wrong[0]!r}"
             )
 

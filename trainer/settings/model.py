@@ -90,8 +90,8 @@ class ModelSettings(Settings):
     than many: what matters in short runs of small models. folder: not at all; --init sets this."""
 
     initializer_range: float = 0.04
-    """Standard deviation of initial weights, but with xavier. 0.02 is usual for large models; small ones start faster
-    with 0.04."""
+    """Standard deviation of initial weights; not used with xavier. 0.02 is usual for large models; small ones start
+    faster with 0.04."""
 
     norm: Literal["pre", "post", "none"] = "pre"
     """For experiments: RMSNorm before each part of a block (usual), after it as in the first Transformer, or none. A
@@ -122,11 +122,11 @@ class ModelSettings(Settings):
         super().__post_init__()
         if self.zero_outputs in {"blocks", "all"} and self.initialization == "mimetic":
             raise UsageError(
-                f"zero_outputs {self.zero_outputs} sets the projections to zero that mimetic initialization fills: add "
+                f"--zero-outputs {self.zero_outputs} zeroes the projections that mimetic initialization fills: add "
                 "--initialization normal"
             )
         if self.zero_outputs in {"head", "all"} and self.tie_embeddings:
             raise UsageError(
-                f"zero_outputs {self.zero_outputs} would set the embedding to zero, which is also the output "
+                f"--zero-outputs {self.zero_outputs} would set the embedding to zero, which is also the output "
                 "projection: add --no-tie-embeddings"
             )

@@ -36,6 +36,6 @@ class ParentSettings(Settings):
         if self.init is not None:
             return
         if self.extend_tokens:
-            raise UsageError("extend_tokens adds to the tokenizer of a model folder: give --init as well")
+            raise UsageError("--extend-tokens adds to the tokenizer of a model folder: give --init as well")
         if self.extend_context:
-            raise UsageError("extend_context is for the model of --init: a new one has the context of --context-length")
+            raise UsageError("--extend-context is for the model of --init; a new one has --context-length: omit it")

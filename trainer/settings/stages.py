@@ -82,7 +82,7 @@ def parse_schedule(text: str, *, name: str, multiple: int = 1) -> tuple[Plateau,
 
     Args:
         text: The schedule.
-        name: Of the setting, for messages.
+        name: Of the option, for messages.
         multiple: What growing values are rounded down to a multiple of, but not below the first.
 
     Raises:
@@ -135,11 +135,11 @@ def step_shapes(batch_schedule: str, context_schedule: str, windows: int, length
     Raises:
         UsageError: see `parse_schedule`; or a context is longer than the model's.
     """
-    batches = parse_schedule(batch_schedule, name="batch_schedule")
-    contexts = parse_schedule(context_schedule, name="context_schedule", multiple=CONTEXT_MULTIPLE)
+    batches = parse_schedule(batch_schedule, name="--batch-schedule")
+    contexts = parse_schedule(context_schedule, name="--context-schedule", multiple=CONTEXT_MULTIPLE)
     longest = max((value for value, _ in contexts), default=0)
     if longest > length:
-        raise UsageError(f"context_schedule has a context of {longest}, but context_length is {length}")
+        raise UsageError(f"--context-schedule has a context of {longest}, but --context-length is {length}")
     starts = sorted({0, *(end for _, end in batches), *(end for _, end in contexts)})
     return StepShapes(tuple(Stage(at, _value(batches, at, windows), _value(contexts, at, length)) for at in starts))
 

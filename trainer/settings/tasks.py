@@ -69,12 +69,12 @@ class TaskSettings(Settings):
         if bool(self.shots) != (self.shots_from is not None):
             raise UsageError("--shots and --shots-from belong together: how many examples, and the file of them")
         if "{question}" not in self.prompt:
-            raise UsageError("the prompt must contain {question}, which stands for the question")
+            raise UsageError("--prompt must contain {question}, which stands for the question")
         if not all(self.stop):
             raise UsageError("a text that ends an answer is empty; name one with --stop, or leave it out")
-        for option, patterns in (("extract", filter(None, [self.extract])), ("ignore", self.ignore)):
+        for name, patterns in (("--extract", filter(None, [self.extract])), ("--ignore", self.ignore)):
             for pattern in patterns:
                 try:
                     re.compile(pattern)
                 except re.error as error:
-                    raise UsageError(f"{option} is not a regular expression: {pattern!r}: {error}") from None
+                    raise UsageError(f"{name} is not a regular expression: {pattern!r}: {error}") from None

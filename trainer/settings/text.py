@@ -24,7 +24,7 @@ class TextSettings(Settings):
 
     memory_limit: Annotated[str | None, Parameter(group=READING)] = setting(None, affects="machine")
     """Memory that may be used, such as 500M or 8G. Default: half of the machine's. A line of JSON, a record, or text
-    without a blank may have about a hundredth of it; longer ones are refused."""
+    without whitespace may have about a hundredth of it; longer ones are refused."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,7 +41,7 @@ class DocumentSettings(TextSettings):
     """How text is read and split into documents."""
 
     separator: Annotated[str, Parameter(group=READING)] = "<|endoftext|>"
-    """What stands between documents in text files; it is not part of them."""
+    """Separator between documents in text files; it is not part of them."""
 
     no_separator: Annotated[bool, Parameter(group=READING, negative="")] = False
     """Take each text file as one document, and nothing in it as special."""
@@ -49,7 +49,7 @@ class DocumentSettings(TextSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.separator:
-            raise UsageError("the separator is empty; --no-separator makes each text file one document")
+            raise UsageError("--separator is empty; --no-separator makes each text file one document")
 
     @property
     def document_separator(self) -> str | None:

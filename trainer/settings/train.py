@@ -15,7 +15,7 @@ from trainer.errors import UsageError
 from trainer.settings.checkpoints import CheckpointSettings
 from trainer.settings.divergence import DivergenceSettings
 from trainer.settings.experiments import ExperimentSettings
-from trainer.settings.fields import MAX_THREADS, Settings, setting
+from trainer.settings.fields import MAX_THREADS, Settings, option, setting
 from trainer.settings.lora import LoraSettings
 from trainer.settings.model import ModelSettings, ScalingSettings
 from trainer.settings.parent import ParentSettings
@@ -137,24 +137,24 @@ class OptimizationSettings(Settings):
         if self.warmup_steps is None:
             object.__setattr__(self, "warmup_steps", self.usual_warmup_steps)  # since it is frozen
         elif self.warmup_steps > self.longest_warmup:
-            decay, limit = self.max_steps - self.longest_warmup, f"below max_steps ({self.max_steps})"
+            decay, limit = self.max_steps - self.longest_warmup, f"below --max-steps ({self.max_steps})"
             if decay > 1:
-                limit += f" by the {decay} steps of decay_share ({self.decay_share}): at most {self.longest_warmup}"
-            raise UsageError(f"warmup_steps ({self.warmup_steps}) must be {limit}")
+                limit += f" by the {decay} steps of --decay-share ({self.decay_share}): at most {self.longest_warmup}"
+            raise UsageError(f"--warmup-steps ({self.warmup_steps}) must be {limit}")
         if not 0 <= self.dropout < 1:
-            raise UsageError(f"dropout must be at least 0 and below 1; got {self.dropout}")
+            raise UsageError(f"--dropout must be at least 0 and below 1; got {self.dropout}")
         if self.total_batch_size is not None and self.total_batch_size % self.batch_size:
             lower = self.total_batch_size // self.batch_size * self.batch_size
             raise UsageError(
-                f"total_batch_size must be a multiple of batch_size ({self.batch_size}), so "
+                f"--total-batch-size must be a multiple of --batch-size ({self.batch_size}), so "
                 f"{lower or self.batch_size} or {lower + self.batch_size}; got {self.total_batch_size}"
             )
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise UsageError(f"betas must be at least 0 and below 1; got {self.betas}")
+            raise UsageError(f"--betas must be at least 0 and below 1; got {self.betas}")
         if self.momentum >= 1:
-            raise UsageError(f"momentum must be below 1; got {self.momentum}")
+            raise UsageError(f"--momentum must be below 1; got {self.momentum}")
         if self.momentum and self.optimizer != "sgd":
-            raise UsageError(f"momentum is an option of optimizer sgd; got optimizer {self.optimizer}")
+            raise UsageError(f"--momentum needs --optimizer sgd; got {self.optimizer}")
 
     def for_data(self, *, has_mask: bool) -> "OptimizationSettings":
         """The same with the order of the data decided, for token files with a mask or without."""
@@ -233,23 +233,23 @@ class TrainSettings(Settings):
         super().__post_init__()
         stop_after, max_steps = self.checkpoints.stop_after, self.optimization.max_steps
         if stop_after is not None and stop_after > max_steps:
-            raise UsageError(f"stop_after ({stop_after}) must be at most max_steps ({max_steps}), where the run ends")
+            raise UsageError(f"--stop-after ({stop_after}) must be at most --max-steps ({max_steps})")
         last = self.shapes.stages[-1].first
         if last >= max_steps:
             raise UsageError(
-                f"the last stage of batch_schedule and context_schedule ends at step {last}, which must be below "
-                f"max_steps ({max_steps}): no step would have the full batch and context"
+                f"the last stage of --batch-schedule and --context-schedule ends at step {last}, which must be below "
+                f"--max-steps ({max_steps}): no step would have the full batch and context"
             )
         own_rates = (self.experiments.embedding_learning_rate, self.experiments.head_learning_rate)
         if self.optimization.learning_rate == 0 and any(own_rates):
             raise UsageError(
-                "embedding_learning_rate and head_learning_rate follow learning_rate, which must be above 0"
+                "--embedding-learning-rate and --head-learning-rate follow --learning-rate, which must be above 0"
             )
         if self.optimization.data_order == "packed" and self.experiments.context_schedule:
-            raise UsageError("context_schedule cuts windows, which data_order packed does not: give one of them")
+            raise UsageError("--context-schedule cuts windows, which --data-order packed does not: give one of them")
         if self.experiments.head_learning_rate is not None and self.model.tie_embeddings:
             raise UsageError(
-                "head_learning_rate: the output projection is the embedding; add --no-tie-embeddings, or give "
+                "--head-learning-rate: the output projection is the embedding; add --no-tie-embeddings, or give "
                 "--embedding-learning-rate for both"
             )
         self._check_parent()
@@ -259,30 +259,30 @@ class TrainSettings(Settings):
     def _check_lora(self) -> None:
         """Refuse what adapters beside frozen weights cannot be combined with."""
         if self.parent.init is None:
-            raise UsageError("lora_rank adapts a model that exists: give its folder with --init")
+            raise UsageError("--lora-rank adapts an existing model: give its folder with --init")
         if self.parent.extend_tokens:
             raise UsageError(
-                "extend_tokens adds rows to the embedding, which LoRA would never train: omit --lora-rank, or begin "
+                "--extend-tokens adds rows to the embedding, which LoRA would never train: omit --lora-rank, or begin "
                 "from a folder that has the tokens"
             )
         for name in ("embedding_learning_rate", "head_learning_rate"):
             if getattr(self.experiments, name) is not None:
-                raise UsageError(f"{name} has no effect with --lora-rank, which freezes the embedding: omit it")
+                raise UsageError(f"{option(name)} has no effect with --lora-rank, which freezes the embedding: omit it")
         if self.machine.parallel == "fsdp":
-            raise UsageError("parallel fsdp shards weights that are trained; with --lora-rank use --parallel ddp")
+            raise UsageError("--parallel fsdp shards weights that are trained; with --lora-rank use --parallel ddp")
 
     def _check_parent(self) -> None:
         """Refuse options that set what a model folder has, and those that need one."""
         init, initialization = self.parent.init, self.model.initialization
         if init is None and initialization == "folder":
-            raise UsageError("initialization folder needs the model folder: give --init as well")
+            raise UsageError("--initialization folder needs a model folder: give --init as well")
         if init is None:
             return
         if self.scaling.depth is not None or self.scaling.preset is not None:
-            option = "preset" if self.scaling.depth is None else "depth"
-            raise UsageError(f"{option} sets the shape of a new model, and --init {init} has its own: give one of them")
+            given = "--preset" if self.scaling.depth is None else "--depth"
+            raise UsageError(f"{given} sets the shape of a new model, and --init {init} has its own: give one of them")
         if initialization != "folder":
-            raise UsageError(f"initialization is {initialization}, but the weights come from --init {init}: omit it")
+            raise UsageError(f"--initialization is {initialization}, but the weights come from --init {init}: omit it")
 
     @property
     def total_batch_size(self) -> int:

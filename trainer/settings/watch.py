@@ -49,7 +49,7 @@ class WatchSettings(Settings, affects="watching"):
 
     tensorboard: bool = False
     """Write the metrics as TensorBoard events too, beside metrics.jsonl: `tensorboard --logdir OUTPUT`. Needs
-    `pip install 'ownlm[tensorboard]'`."""
+    `pip install -c constraints.txt -e '.[tensorboard]'` in the checkout."""
 
     wandb: str | None = None
     """Send the metrics to this project of Weights & Biases too; WANDB_MODE=offline writes files only. Needs

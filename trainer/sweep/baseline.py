@@ -17,8 +17,8 @@ class Compared:
 def differences(runs: Iterable[Compared]) -> list[str]:
     """The validation loss of each run less its baseline's, to show; "baseline" for one, empty where there is no loss.
 
-    The baseline of a run has the same changes but for the run's switch, so the same learning rate and seed where those
-    vary too.
+    The baseline of a run has the same changes except for the run's switch, so the same learning rate and seed where
+    those vary too.
     """
     runs = list(runs)
     baselines = sorted((run for run in runs if run.baseline), key=lambda run: -len(run.changes))

@@ -111,7 +111,7 @@ def _next_rate(edge: Edge) -> float | None:
 
 
 def without_seed(changes: Mapping[str, Any]) -> Changes:
-    """What sets a run apart but for chance."""
+    """What sets a run apart except for chance."""
     return {name: value for name, value in changes.items() if name != _SEED}
 
 

@@ -26,7 +26,7 @@ def text_blocks(text: Source, separator: str | None, errors: Errors, longest: in
 
 
 def up_to_separators(blocks: Iterable[str], separator: str | None, name: str, longest: int) -> Iterator[str]:
-    """Blocks of a text regrouped so that each but the last ends with a separator; a single one where that is None.
+    """Blocks of a text regrouped so that each except the last ends with a separator; a single one where that is None.
 
     Raises:
         CorpusError: If more than `longest` characters are between two separators.

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trainer.storage.remote import open_file, shown, url_of
+from trainer.storage.remote import display_path, open_file, url_of
 from trainer.text.sizes import size_of
 from trainer.text.utf8 import CorpusError
 
@@ -104,7 +104,7 @@ def json_lines(path: Path, open_file: Callable[[], BinaryIO], memory: int, begin
 
 def stretch_name(path: Path, begin: int) -> str:
     """How messages call what follows a place in a file."""
-    return f"{shown(path)} from byte {begin:,}" if begin else shown(path)
+    return f"{display_path(path)} from byte {begin:,}" if begin else display_path(path)
 
 
 def parse_json(text: str, place: str) -> Any:
@@ -159,8 +159,9 @@ def _decompression_errors(path: Path) -> Iterator[None]:
     """Turn the exceptions of the compression libraries into an error that names the file."""
     advice = "it is truncated or damaged, or not in the format that its name says"
     if decompressor(path) and not size_of(path):  # which the libraries accept as compressed nothing
-        raise CorpusError(f"{shown(path)} cannot be decompressed: it has 0 bytes; {advice}")
+        raise CorpusError(f"{display_path(path)} cannot be decompressed: it has 0 bytes; {advice}")
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(f"{shown(path)} cannot be decompressed: {' '.join(str(error).split())}; {advice}") from None
+        reason = " ".join(str(error).split())
+        raise CorpusError(f"{display_path(path)} cannot be decompressed: {reason}; {advice}") from None

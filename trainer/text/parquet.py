@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from trainer.storage.remote import open_file, shown, url_of
+from trainer.storage.remote import display_path, open_file, url_of
 from trainer.text.formats import WHOLE, Stretch, listed, too_large
 from trainer.text.parquet_pages import largest_pages, row_groups
 from trainer.text.utf8 import CorpusError
@@ -59,8 +59,8 @@ def parquet_rows(
             labels = [""] * len(batch) if label is None else map(str, batch.column(label).to_pylist())
             for row, (text, value) in enumerate(zip(_values(path, number, column, batch), labels, strict=True), number):
                 if not isinstance(text, str):
-                    found = type(text).__name__
-                    raise CorpusError(f"{shown(path)}, row {row}, column {column!r}: expected text, found {found}")
+                    place = f"{display_path(path)}, row {row}, column {column!r}"
+                    raise CorpusError(f"{place}: expected text, found {type(text).__name__}")
                 yield text, value
 
 
@@ -76,11 +76,13 @@ def parquet_records(
         there = file.schema_arrow.names
         found = [column for column in columns if column in there]
         if not found:
-            raise CorpusError(f"{shown(path)} has none of the columns {listed(columns)} (it has {listed(there)})")
+            missing = f"none of the columns {listed(columns)} (it has {listed(there)})"
+            raise CorpusError(f"{display_path(path)} has {missing}")
         for number, batch in _batches(path, file, found, memory, stretch):
             values = [_values(path, number, column, batch) for column in found]
             for row, row_values in enumerate(zip(*values, strict=True), number):
-                yield json.dumps(dict(zip(found, row_values, strict=True)), default=str), f"{shown(path)}, row {row}"
+                record = dict(zip(found, row_values, strict=True))
+                yield json.dumps(record, default=str), f"{display_path(path)}, row {row}"
 
 
 @contextmanager
@@ -104,7 +106,7 @@ def _errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: damaged pages and names
-        raise CorpusError(f"{shown(path)} cannot be read: {' '.join(str(error).split())}") from None
+        raise CorpusError(f"{display_path(path)} cannot be read: {' '.join(str(error).split())}") from None
 
 
 def _batches(path: Path, file: Any, columns: Sequence[str], memory: int, stretch: Stretch) -> Iterator[tuple[int, Any]]:
@@ -120,10 +122,10 @@ def _batches(path: Path, file: Any, columns: Sequence[str], memory: int, stretch
 def _check_columns(path: Path, there: Sequence[str], column: str, label: str | None) -> None:
     if column not in there:
         raise CorpusError(
-            f"{shown(path)} has no column {column!r} (it has {listed(there)}); name one with --text-field"
+            f"{display_path(path)} has no column {column!r} (it has {listed(there)}); name one with --text-field"
         )
     if label is not None and label not in there:
-        raise CorpusError(f"{shown(path)} has no column {label!r} to group by (it has {listed(there)})")
+        raise CorpusError(f"{display_path(path)} has no column {label!r} to group by (it has {listed(there)})")
 
 
 def _rows_at_once(path: Path, columns: Sequence[str], memory: int, stretch: Stretch) -> tuple[list[int], list[int]]:
@@ -138,7 +140,7 @@ def _rows_at_once(path: Path, columns: Sequence[str], memory: int, stretch: Stre
         ]
         pages = largest_pages(file, columns, [groups[n] for n in chosen])
     if max(pages, default=0) > memory:
-        raise too_large(f"{shown(path)}: a page of the column {columns[0]!r}", f"{max(pages):,}")
+        raise too_large(f"{display_path(path)}: a page of the column {columns[0]!r}", f"{max(pages):,}")
     return chosen, [max(1, min(_ROWS, memory // max(1, page))) for page in pages]
 
 
@@ -147,4 +149,4 @@ def _values(path: Path, number: int, column: str, batch: Any) -> list[Any]:
         return batch.column(column).to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:
         rows = f"rows {number:,} to {number + len(batch) - 1:,}"
-        raise CorpusError(f"{shown(path)}, {rows}, column {column!r}: not UTF-8: {error.reason}") from None
+        raise CorpusError(f"{display_path(path)}, {rows}, column {column!r}: not UTF-8: {error.reason}") from None

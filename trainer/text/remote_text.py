@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from shared.bpe.training import CHUNK_BYTES, UNLIMITED, Blocks, Bytes, Chunk, Specials, TextFile, changed
-from trainer.storage.remote import read_range, shown, size_and_version
+from trainer.storage.remote import display_path, read_range, size_and_version
 
 _REQUEST_BYTES = 8 << 20
 _REQUESTS = 4
@@ -27,7 +27,7 @@ class RemoteText(TextFile):
     """
 
     def __init__(self, path: Path, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self.name = shown(path)
+        self.name = display_path(path)
         self._path = path
         self._chunk_bytes = chunk_bytes
         self.size, self.version = size_and_version(path)

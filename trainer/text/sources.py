@@ -11,7 +11,7 @@ from typing import BinaryIO, Literal, TypeVar
 
 from shared.bpe.training import Blocks, Source, TextFile, Texts, changed, version_of
 from trainer.errors import UsageError
-from trainer.storage.remote import find, local_path, open_file, shown, size_and_version, url_of
+from trainer.storage.remote import display_path, find, local_path, open_file, size_and_version, url_of
 from trainer.text.batches import TEXT_BYTES
 from trainer.text.formats import (
     WHOLE,
@@ -130,8 +130,8 @@ def _open_records(path: Path, columns: Sequence[str]) -> Input:
     form, decompress = _record_form(path)
     if form is None or not _is_file(path):
         raise UsageError(
-            f"{shown(path)} is not a file of records: name {', '.join(sorted(_RECORD_SUFFIXES))}, or .jsonl.gz and "
-            ".jsonl.zst (of a .json file that is a list, jq -c '.[]' makes JSON lines)"
+            f"{display_path(path)} is not a file of records: name {', '.join(sorted(_RECORD_SUFFIXES))}, or .jsonl.gz "
+            "and .jsonl.zst (of a .json file that is a list, jq -c '.[]' makes JSON lines)"
         )
     if form == "parquet":
         return _parquet(path, lambda _, memory, stretch: parquet_records(path, columns, memory, stretch))
@@ -197,12 +197,12 @@ def _expand_remote(given: Path) -> list[Path]:
     try:
         paths = find(given)
     except OSError as error:
-        raise CorpusError(f"{shown(given)} cannot be read: {error.strerror}") from None
+        raise CorpusError(f"{display_path(given)} cannot be read: {error.strerror}") from None
     if paths == [given]:
         return paths
     found = paths if glob.has_magic(str(given)) else [path for path in paths if is_known(path)]
     if not found:
-        raise CorpusError(f"{shown(given)} cannot be read: there is no such file, nor a text file below it")
+        raise CorpusError(f"{display_path(given)} cannot be read: there is no such file, nor a text file below it")
     return found
 
 
@@ -245,7 +245,7 @@ def open_input(path: Path, *, text_field: str) -> Input:
             beginning = file.read(8)
         (form, decompress), version = _record_form(path), _version(path)
     except OSError as error:
-        raise CorpusError(f"{shown(path)} cannot be read: {error.strerror}") from None
+        raise CorpusError(f"{display_path(path)} cannot be read: {error.strerror}") from None
     if form == "parquet":
         return _parquet(path, lambda *args: parquet_rows(path, text_field, *args))
     if form == "json":
@@ -256,7 +256,7 @@ def open_input(path: Path, *, text_field: str) -> Input:
         )
     if decompress:
         parts = partial(decompressed_blocks, path, decompress)
-        return Input(path, Blocks(shown(path), lambda: _unchanged(path, version, parts()), version=version))
+        return Input(path, Blocks(display_path(path), lambda: _unchanged(path, version, parts()), version=version))
     check_signature(path, beginning)
     return Input(path, _text(path), is_plain=True)
 
@@ -298,7 +298,7 @@ def _unchanged(path: Path, version: str, parts: Iterator[T]) -> Iterator[T]:
     """The parts of a file; an error at the end if the file was written to while it was read."""
     yield from parts
     if _version(path) != version:
-        raise changed(shown(path))
+        raise changed(display_path(path))
 
 
 class RecordTexts(Texts):

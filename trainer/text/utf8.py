@@ -7,7 +7,7 @@ import numpy as np
 
 from shared.bpe.training import Errors, first_invalid, replace_invalid
 from trainer.errors import TrainerError
-from trainer.storage.remote import shown
+from trainer.storage.remote import display_path
 
 _UTF16 = "a UTF-16 or UTF-32 file; convert it first: iconv -t UTF-8"
 # The first bytes of files that are not UTF-8 text, and what to do about them.
@@ -40,7 +40,7 @@ def check_signature(path: Path, data: bytes) -> None:
     """
     for signature, what in _SIGNATURES.items():
         if data.startswith(signature):
-            raise CorpusError(f"{shown(path)} is not UTF-8 text: it seems to be {what}")
+            raise CorpusError(f"{display_path(path)} is not UTF-8 text: it seems to be {what}")
 
 
 def valid_utf8(data: bytes, name: str, offset: int, errors: Errors) -> tuple[bytes, int]:

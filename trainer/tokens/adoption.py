@@ -34,7 +34,7 @@ def adopt_array(
     """Make a token file of an array, checked against a tokenizer, and save the tokenizer beside it.
 
     Without an output directory only the manifest and the tokenizer are written, beside the file, which must be named
-    SPLIT.bin and be a token file in all but its manifest; otherwise it is written again, to shards in OUTPUT.
+    SPLIT.bin and be a token file except for its manifest; otherwise it is written again, to shards in OUTPUT.
 
     Args:
         array: The ids; a document ends at each end-of-text id.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer.errors import TrainerError
-from trainer.storage.remote import shown
+from trainer.storage.remote import display_path
 from trainer.text.sizes import size_of
 from trainer.text.sources import Records
 from trainer.tokens.encoded_chunk import Findings
@@ -81,7 +81,7 @@ def _sources(job: EncodingJob, sections: Sequence[SectionRecord]) -> list[Source
         ends_with_separator = not found[-1].is_open and documents > 0 and not isinstance(given.content, Records)
         sources.append(
             Source(
-                shown(given.path),
+                display_path(given.path),
                 sum(section.bytes for section in found) if given.is_plain else size_of(given.path),
                 hashes[0] if len(hashes) == 1 else hash_of_hashes(hashes),
                 documents,

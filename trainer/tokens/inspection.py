@@ -31,13 +31,13 @@ def tokens_of_file(file: TokenFile, tokenizer: Tokenizer, document: int | None, 
     """
     if document is not None:
         end = file.manifest.end_of_text_id
-        yield from _shown(_document(file.blocks(), end, document, tokenizer, str(file.path)), tokenizer, start)
+        yield from _shown_tokens(_document(file.blocks(), end, document, tokenizer, str(file.path)), tokenizer, start)
         return
     if start >= len(file):
         raise TrainerError(f"{file.path} has {len(file):,} tokens, counted from 0: there is no token {start:,}")
     places = range(start, len(file), _IDS_AT_ONCE)
     parts = ((place, file.read(place, min(place + _IDS_AT_ONCE, len(file)))) for place in places)
-    yield from _shown(parts, tokenizer, 0)
+    yield from _shown_tokens(parts, tokenizer, 0)
 
 
 def documents_of_file(
@@ -98,9 +98,9 @@ def tokens_of_text(
     parts = _with_ends_between(encoder, inputs, end)
     name = ", ".join(given.content.name for given in inputs)
     if document is not None:
-        yield from _shown(_document(parts, end, document, tokenizer, name), tokenizer, start)
+        yield from _shown_tokens(_document(parts, end, document, tokenizer, name), tokenizer, start)
         return
-    yield from _shown(_placed(parts), tokenizer, start)
+    yield from _shown_tokens(_placed(parts), tokenizer, start)
 
 
 def _with_ends_between(encoder: ParallelEncoder, inputs: Sequence[Input], end: int) -> Iterator[Ids]:
@@ -158,7 +158,7 @@ def _rest(parts: Iterator[Ids], end: int, place: int) -> Iterator[tuple[int, Ids
         place += len(ids)
 
 
-def _shown(parts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer, start: int) -> Iterator[ShownToken]:
+def _shown_tokens(parts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer, start: int) -> Iterator[ShownToken]:
     """The tokens from number `start` of the parts on."""
     special = {*tokenizer.special_tokens.values()}
     count = byte = character = 0

@@ -20,7 +20,7 @@ from trainer.conversations.template import ChosenTemplate
 from trainer.errors import UsageError
 from trainer.settings.encode import EncodeSettings
 from trainer.storage.folder import Folder
-from trainer.storage.remote import shown
+from trainer.storage.remote import display_path
 from trainer.text.memory import EncodingMemory
 from trainer.text.sections import Section, divide, open_section
 from trainer.text.sources import Input, open_inputs, open_records
@@ -84,12 +84,12 @@ class EncodingJob:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """All that decides the shards but the texts, by readable names."""
+        """All that decides the shards except the texts, by readable names."""
         chat = {} if self.template is None else {"chat_template": self.template.sha256}
         return {"tokenizer": self.tokenizer.fingerprint, **self.settings.identity(), **chat}
 
     def key(self, number: int) -> str:
-        """A hash of all that decides the shards of a part but the number of its first document."""
+        """A hash of all that decides the shards of a part except the number of its first document."""
         texts = [[*self._version(section), *section[1:]] for section in self.parts[number]]
         return xxhash.xxh3_128(json.dumps([self.identity, texts], sort_keys=True).encode()).hexdigest()
 
@@ -141,7 +141,7 @@ class EncodingJob:
 
     def _version(self, section: Section) -> tuple[str, str | None]:
         given = self.inputs[section.source]
-        return shown(given.path), given.content.version
+        return display_path(given.path), given.content.version
 
 
 def end_of_text_id(tokenizer: Tokenizer, separator: str | None) -> int:

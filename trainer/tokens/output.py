@@ -128,7 +128,7 @@ class Output:
             self.folder.remove(f"{self.state}/{name}")
 
     def drop(self, keep: Sequence[Shard] = ()) -> None:
-        """Delete manifests, and the shards that they list but those to be kept."""
+        """Delete manifests, and the shards that they list except those to be kept."""
         kept = {shard.file for shard in keep}
         for name in self.splits:
             manifest = self.manifest(name)

@@ -100,7 +100,7 @@ class _CutWindows(Windows):
 
 @dataclass(frozen=True)
 class ShuffledWindows(_CutWindows):
-    """Epoch after epoch, in each of which every token but the file's first is a target exactly once.
+    """Epoch after epoch, in each of which every token except the file's first is a target exactly once.
 
     Each epoch cuts the file at different places and shuffles the windows again.
     """

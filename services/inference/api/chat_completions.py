@@ -67,7 +67,7 @@ class ChatCompletionRequest(ConversationFields, GenerationRequest):
     max_tokens: int | None = Field(None, ge=0, description="The older name of max_completion_tokens")
     logprobs: bool | None = Field(None, description="Report each token's log-probability")
     top_logprobs: int | None = Field(
-        None, ge=0, le=MAX_LOGPROBS, description="And this many of the likeliest tokens; only with `logprobs`"
+        None, ge=0, le=MAX_LOGPROBS, description="And this many of the most likely tokens; only with `logprobs`"
     )
     stream_options: StreamOptions | None = None
     tools: Annotated[list[Any], Field(max_length=0)] | None = Field(None, description="Only empty")
@@ -118,7 +118,7 @@ class ChatTopLogprob(BaseModel):
 
 
 class ChatTokenLogprob(ChatTopLogprob):
-    """A token with its likeliest alternatives."""
+    """A token with its most likely alternatives."""
 
     top_logprobs: list[ChatTopLogprob]
 

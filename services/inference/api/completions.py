@@ -102,7 +102,7 @@ class CompletionLogprobs(BaseModel):
     token_logprobs: list[float | None] = Field(
         description="Among the tokenizer's ids, see TopLogprob; null for the first token of a prompt"
     )
-    top_logprobs: list[dict[str, float] | None] | None = Field(description="The likeliest tokens and the sampled one")
+    top_logprobs: list[dict[str, float] | None] | None = Field(description="The most likely tokens and the sampled one")
     text_offset: list[int] = Field(description="Where each token begins in the text, in characters")
 
 

@@ -56,7 +56,7 @@ class GenerateRequest(PromptRequest):
         None,
         ge=0,
         le=MAX_LOGPROBS,
-        description="Report the log-probabilities of prompt and continue_tokens, and this many of the likeliest tokens",
+        description="Report the log-probabilities of prompt and continue_tokens, and of this many most likely tokens",
     )
     stream_bytes: bool | None = Field(
         None,
@@ -94,7 +94,7 @@ class TopLogprob(BaseModel):
 
 
 class TokenLogprob(TopLogprob):
-    """A token with its likeliest alternatives."""
+    """A token with its most likely alternatives."""
 
     top_logprobs: list[TopLogprob]
 
@@ -155,7 +155,7 @@ class GenerateResponseBuilder:
         self._fingerprint = tokenizer.fingerprint
         self._choice_seeds = choice_seeds(prepared.seed, prepared.request.num_choices)
         self._has_logprobs = prepared.request.num_logprobs is not None
-        self._tokens: dict[int, tuple[str, list[int]]] = {}  # text and bytes: the likeliest tokens are often the same
+        self._tokens: dict[int, tuple[str, list[int]]] = {}  # text and bytes: the most likely tokens are often the same
 
     def response(self, choices: Sequence[Delta], usage: JsonObject) -> JsonObject:
         """See `ResponseBuilder.response`."""

@@ -18,7 +18,7 @@ class Delta:
         tokens: The ids whose text, or the start of it, has been released by now.
         offsets: For each of `tokens`, where its text starts, in characters of the generated text.
         logprobs: For each of `tokens`, or empty.
-        prompt_logprobs: Of the prompt's tokens but the first, once, if requested.
+        prompt_logprobs: Of the prompt's tokens except the first, once, if requested.
         finish_reason: "stop" or "length".
         stop_reason: The stop string, or the id of the token, that ended the choice.
     """

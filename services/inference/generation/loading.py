@@ -1,4 +1,4 @@
-"""Load a model folder for serving: the tokenizer and the configuration here, the weights in a worker process."""
+"""Load a model folder for serving: the tokenizer and the configuration here, the weights in an engine process."""
 
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -60,12 +60,12 @@ def load_served_model(settings: InferenceSettings) -> ServedModel:
 
 
 def _load_with_ours(settings: InferenceSettings, config: EngineConfig) -> ServedModel:
-    """Read the folder here while a worker process loads the weights."""
+    """Read the folder here while an engine process loads the weights."""
     load_timeout = settings.load_timeout or None
     try:
         process = ModelProcess(config, load_timeout=load_timeout)
     except OSError as error:
-        raise LoadError(f"cannot start the worker process: {error.strerror}", reported=True) from error
+        raise LoadError(f"cannot start the engine process: {error.strerror}", reported=True) from error
     try:
         folder = _read_folder(settings)
         ready = process.wait_ready()
@@ -89,32 +89,39 @@ def _load_with_ours(settings: InferenceSettings, config: EngineConfig) -> Served
 
 def _load_with_vllm(settings: InferenceSettings, config: EngineConfig) -> ServedModel:
     from services.inference.engine.vllm.engine import VllmEngine
-    from services.inference.engine.vllm.loading import VllmLauncher, installed_version
+    from services.inference.engine.vllm.loading import installed_version
     from services.inference.engine.vllm.parameters import DIFFERENCES, REFUSED
+    from services.inference.engine.vllm.process import VllmProcess
+    from services.inference.engine.vllm.stats import VllmStats
 
     features = EngineFeatures("vllm", installed_version(), refused=REFUSED, differences=DIFFERENCES)
     folder = _read_folder(settings)
-    launcher = VllmLauncher(
+    stats = VllmStats()
+    launch = partial(
+        VllmProcess,
         config,
         folder.identity,
         settings.served_name,
         settings.vllm_args,
+        stats,
         load_timeout=settings.load_timeout or None,
     )
-    running = launcher()
-    engine = VllmEngine(
-        running,
-        launcher,
-        launcher.stats,
-        max_sequences=settings.max_batch + settings.max_queue,
-        queue_timeout=settings.queue_timeout or None,
-        request_timeout=settings.request_timeout or None,
-        step_timeout=settings.step_timeout or None,
-    )
+    process = launch()
     try:
-        return _served(settings, folder, engine, launcher.ready(running), features)
+        ready = process.wait_ready()
+        engine = VllmEngine(
+            process,
+            ready,
+            launch,
+            stats,
+            max_sequences=settings.max_batch + settings.max_queue,
+            queue_timeout=settings.queue_timeout or None,
+            request_timeout=settings.request_timeout or None,
+            step_timeout=settings.step_timeout or None,
+        )
+        return _served(settings, folder, engine, ready, features)
     except Exception:
-        engine.close()
+        process.close()
         raise
 
 

@@ -11,7 +11,7 @@ from services.inference.generation.prompts import Prompt, read_prompts
 from services.inference.generation.request import GenerationRequest
 from services.inference.generation.stop_strings import StopStrings
 from services.inference.settings import InferenceSettings
-from shared.http import ApiError, request_started, shorten
+from shared.http import ApiError, request_started, short_json
 from shared.lm import SamplingParams
 
 _SAMPLING_FIELDS = (
@@ -72,13 +72,14 @@ def check_num_sequences(request: GenerationRequest, settings: InferenceSettings)
         ApiError: 400, if it has more than can ever run or wait here.
     """
     if request.num_choices > settings.max_choices:
-        message = f"n: {shorten(request.num_choices)} choices, the limit is {settings.max_choices} (OWNLM_MAX_CHOICES)"
+        choices = short_json(request.num_choices)
+        message = f"n: {choices} exceeds the limit of {settings.max_choices} (OWNLM_MAX_CHOICES)"
         raise ApiError(400, message, param="n")
     prompts, limit = len(request.prompts), settings.max_batch + settings.max_queue
     if prompts * request.num_choices > limit:
         message = (
-            f"prompt: {prompts} prompts with {request.num_choices} choices each are {prompts * request.num_choices} "
-            f"sequences, the limit is {limit} (OWNLM_MAX_BATCH and OWNLM_MAX_QUEUE): send them in several requests"
+            f"prompt: {prompts * request.num_choices} sequences ({prompts} prompts with {request.num_choices} choices "
+            f"each) exceed the limit of {limit} (OWNLM_MAX_BATCH + OWNLM_MAX_QUEUE); send them in several requests"
         )
         raise ApiError(400, message, param="prompt", code="too_many_prompts")
     return prompts * request.num_choices
@@ -129,9 +130,9 @@ def _check_together(request: GenerationRequest) -> None:
     """Refuse fields that contradict each other."""
     if request.best_of not in (None, request.num_choices):
         message = f"best_of: all choices are returned, so it must equal n, which is {request.num_choices}"
-        raise ApiError(400, f"{message} (got {shorten(request.best_of)})", param="best_of")
+        raise ApiError(400, f"{message} (got {short_json(request.best_of)})", param="best_of")
     if request.max_completion_tokens not in (None, request.token_limit):
-        message = f"max_completion_tokens: must equal max_tokens (got {shorten(request.max_completion_tokens)})"
+        message = f"max_completion_tokens: must equal max_tokens (got {short_json(request.max_completion_tokens)})"
         raise ApiError(400, message, param="max_completion_tokens")
     if not request.given_tokens:
         return
@@ -149,18 +150,15 @@ def _max_tokens(request: GenerationRequest, prompt: Prompt, context_length: int,
     max_tokens = min(default, room) if request.token_limit is None else request.token_limit
     if max_tokens > room:
         message = (
-            f"max_tokens: {shorten(max_tokens)} tokens, the limit is {room}: "
-            f"the context has {context_length} tokens, {num_prompt_tokens} of them are the prompt's"
+            f"max_tokens: {short_json(max_tokens)} exceeds the limit of {room} "
+            f"(context length {context_length}, prompt {num_prompt_tokens} tokens)"
         )
         raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
     if (request.min_tokens or 0) > max_tokens:
-        message = f"min_tokens: {shorten(request.min_tokens)} tokens, the limit is max_tokens, which is {max_tokens}"
+        message = f"min_tokens: {short_json(request.min_tokens)} exceeds max_tokens ({max_tokens})"
         raise ApiError(400, message, param="min_tokens")
     if prompt.num_given > max_tokens:
-        message = (
-            f"continue_tokens: {prompt.num_given} tokens, the limit is max_tokens, which is {max_tokens} and counts "
-            "them too"
-        )
+        message = f"continue_tokens: {prompt.num_given} tokens exceed max_tokens ({max_tokens}), which includes them"
         raise ApiError(400, message, param="continue_tokens")
     return max_tokens - prompt.num_given
 
@@ -184,4 +182,4 @@ def _sampling_params(request: GenerationRequest, model: ServedModel, seed: int) 
 
 
 def _unknown_token(token: int, model: ServedModel) -> str:
-    return f"{shorten(token)} is not a token id; ids go from 0 to {model.config.vocab_size - 1}"
+    return f"{short_json(token)} is not a token id; ids go from 0 to {model.config.vocab_size - 1}"

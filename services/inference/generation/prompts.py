@@ -101,7 +101,7 @@ def _check_length(
     limit = model.context_length - (request.token_limit != 0)
     if number > limit:
         message = (
-            f"{field}: {counted}{number} tokens, the limit is {limit}: "
-            f"prompt and generated text share a context of {model.context_length} tokens"
+            f"{field}: {counted}{number} tokens exceed the limit of {limit} "
+            f"(context length {model.context_length}, shared by prompt and generated text)"
         )
         raise ApiError(400, message, param=field, code="context_length_exceeded")

@@ -19,7 +19,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from services.inference.engine import MAX_LOGPROBS
-from shared.http import AllowedSpecial, StrictModel, shorten
+from shared.http import AllowedSpecial, StrictModel, short_json
 
 MAX_PROMPTS = 2048
 _MAX_PROMPT_IDS = 1 << 19
@@ -41,7 +41,7 @@ def _limit_entries(limit: int) -> BeforeValidator:
 
     def check(value: Any) -> Any:
         if isinstance(value, list | dict) and len(value) > limit:
-            raise ValueError(f"{len(value):,} entries, the limit is {limit:,}")
+            raise ValueError(f"{len(value):,} entries exceed the limit of {limit:,}")
         return value
 
     return BeforeValidator(check)
@@ -52,14 +52,14 @@ def limit_prompt_ids(prompt: Any) -> Any:
     if isinstance(prompt, list):
         lists = prompt[: MAX_PROMPTS + 1] if prompt and isinstance(prompt[0], list) else [prompt]
         if sum(len(entry) for entry in lists if isinstance(entry, list)) > _MAX_PROMPT_IDS:
-            raise ValueError(f"more than {_MAX_PROMPT_IDS:,} entries in total")
+            raise ValueError(f"more than {_MAX_PROMPT_IDS:,} token ids in total")
     return prompt
 
 
 def _biases_by_id(biases: dict[str, float]) -> dict[str, float]:
     for name in biases:
         if not _TOKEN_ID.fullmatch(name):
-            raise ValueError(f"the key {shorten(name)} is not a token id, written as digits")
+            raise ValueError(f"the key {short_json(name)} is not a token id, written as digits")
     return biases
 
 
@@ -152,18 +152,21 @@ class GenerationRequest(CompatibilityFields):
 
     max_tokens: int | None = None
     min_tokens: int | None = Field(
-        None, ge=0, description="Tokens before which no token or stop string ends a choice; at most max_tokens"
+        None,
+        ge=0,
+        description="Minimum number of tokens to generate before EOS, a stop token or a stop string can end the "
+        "choice; at most max_tokens",
     )
-    temperature: float | None = Field(None, ge=0, le=100, description="0 always selects the likeliest token")
+    temperature: float | None = Field(None, ge=0, le=100, description="0 always selects the most likely token")
     top_p: float | None = Field(
-        None, ge=0, le=1, description="Sample from the likeliest tokens whose probabilities sum to this; 1 is off"
+        None, ge=0, le=1, description="Sample from the most likely tokens whose probabilities sum to this; 1 disables"
     )
-    top_k: int | None = Field(None, ge=-1, description="Sample from the k likeliest tokens; 0 and -1 are off")
+    top_k: int | None = Field(None, ge=-1, description="Sample from the k most likely tokens; 0 and -1 disable")
     min_p: float | None = Field(
-        None, ge=0, le=1, description="Sample from tokens at least this times as likely as the likeliest; 0 is off"
+        None, ge=0, le=1, description="Minimum probability relative to the most likely token; 0 disables"
     )
     repetition_penalty: float | None = Field(
-        None, gt=0, le=10, description="Above 1: tokens of prompt and generated text become less likely; 1 is off"
+        None, gt=0, le=10, description="Above 1: tokens of prompt and generated text become less likely; 1 disables"
     )
     presence_penalty: float | None = Field(
         None, ge=-2, le=2, description="Subtracted from the logits of generated tokens"
@@ -272,7 +275,7 @@ class PromptRequest(GenerationRequest):
         "same as if they had been generated. max_tokens and the penalties count them too",
     )
     logprobs: int | None = Field(
-        None, ge=0, le=MAX_LOGPROBS, description="Report each token's log-probability, and this many of the likeliest"
+        None, ge=0, le=MAX_LOGPROBS, description="Report each token's log-probability, and this many of the most likely"
     )
     echo: bool | None = Field(None, description="Put the prompt before the text of each choice")
 

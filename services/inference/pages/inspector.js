@@ -1,4 +1,4 @@
-// What the model considered at a token: the likeliest ones, any of which can be chosen instead.
+// What the model considered at a token: the most likely ones, any of which can be chosen instead.
 import { bytesOf } from "./answer.js";
 import { byId, element, visible } from "./dom.js";
 import { decode, hex, percent } from "./tokens.js";
@@ -17,7 +17,7 @@ export const inspect = (card, index, choose, close) => {
   const bytes = bytesOf(id);
   const rank = alternatives.findIndex((other) => other.id === id);
   const known = logprob === null ? [["Probability", note ?? "not known yet"]] : [
-    ["Probability", `${percent(logprob)}, ${rank < 0 ? "not among the likeliest" : `number ${rank + 1}`}`],
+    ["Probability", `${percent(logprob)}, ${rank < 0 ? "not among the most likely" : `number ${rank + 1}`}`],
     ["Log-probability", logprob.toFixed(4)]];
   const facts = [["Text", element("span", { class: "text mono" }, visible(decode(bytes)))],
     ...(typeof id === "number" ? [["Id", id]] : []), // conversations have none
@@ -29,7 +29,7 @@ export const inspect = (card, index, choose, close) => {
     element("h3", { "aria-live": "polite" }, `Token ${index + 1} of ${card.title}`,
       element("span", { class: "visually-hidden" }, `: ${shown(id)}, ${logprob === null ? "" : percent(logprob)}`)),
     element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
-    ...(alternatives.length ? [element("h3", {}, `The ${alternatives.length} likeliest here`),
+    ...(alternatives.length ? [element("h3", {}, `The ${alternatives.length} most likely here`),
       element("p", { class: "soft" }, "Choose one to continue from it. Probabilities are the model's, before sampling."),
       element("ol", { class: "alternatives", keydown: moveFocus },
         ...alternatives.map((other) => alternative(other, other.id === id, choose)))] : []),

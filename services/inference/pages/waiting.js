@@ -2,8 +2,8 @@
 import { ServiceError, explain, whenReady } from "./service.js";
 
 // After these the same request may succeed; "failed", "request_timeout" and errors of the model are final.
-const PASSING = ("cut no_connection loading draining restarting engine_restarted engine_unavailable queue_full " +
-  "queue_timeout memory_budget no_thread").split(" ");
+const PASSING = ("cut no_connection client_timeout loading draining restarting engine_restarted engine_unavailable " +
+  "queue_full queue_timeout memory_budget no_thread no_replica replica_lost").split(" ");
 
 /** Return when the request may be sent again; throw the error where that would not help. */
 export const waitAfter = async (error, { signal, onWait }) => {

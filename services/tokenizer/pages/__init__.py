@@ -1,1 +1,1 @@
-"""The page of the tokenizer service: text and its tokens, the vocabulary, and another tokenizer beside it."""
+"""The page of the tokenizer service: text and its tokens, the vocabulary, and a comparison with another tokenizer."""

@@ -105,13 +105,12 @@ class Encoder:
         Raises:
             SurrogateError: A text holds a lone surrogate.
         """
-        threads = available_processors() if max_threads is None else min(available_processors(), max_threads)
         budget = TimeBudget()
         work = (partial(self._encode_share, *share, budget) for share in _shares(texts))
-        return chain.from_iterable(in_order(work, threads))
+        return chain.from_iterable(in_order(work, _num_threads(max_threads)))
 
-    def encode_long(self, text: str) -> Ids:
-        """The ids of a long text, by a named pattern or pieces, on all processors.
+    def encode_long(self, text: str, *, max_threads: int | None = None) -> Ids:
+        """The ids of a long text, by a named pattern or pieces, on all processors or at most `max_threads` of them.
 
         Raises:
             SurrogateError: It holds a lone surrogate.
@@ -128,7 +127,8 @@ class Encoder:
 
         # Pages that are never written to cost nothing, so this is cheaper than keeping the ids of all parts.
         out, count = np.empty(len(data), np.uint32), 0
-        for ids in in_order((partial(encode, *block) for block in pairwise(bounds)), available_processors()):
+        work = (partial(encode, *block) for block in pairwise(bounds))
+        for ids in in_order(work, _num_threads(max_threads)):
             out[count : count + len(ids)] = ids
             count += len(ids)
         out.resize(count, refcheck=False)
@@ -150,7 +150,7 @@ class Encoder:
             data: UTF-8.
             starts: The first byte of each text.
             ends: The byte behind each text.
-            terminator: An id to put after each text but the last; -1 for none.
+            terminator: An id to put after each text except the last; -1 for none.
             dtype: The type of the ids.
             budget: Processor time of a custom pattern for these texts and others; None for these alone.
         """
@@ -248,6 +248,10 @@ class Encoder:
         self._idle.clear()  # they would keep older tables
         for each in (workspace, self._workspace):
             each.use(self._memory.tables)
+
+
+def _num_threads(most: int | None) -> int:
+    return available_processors() if most is None else min(available_processors(), most)
 
 
 def _cutting(vocabulary: Vocabulary) -> Cutting:

@@ -17,7 +17,7 @@ from shared.bpe.encoding.template import Ids
 from shared.bpe.errors import TokenizerError
 from shared.bpe.piece_spelling import SPACE_MARK
 from shared.bpe.vocabulary import AddedToken, Vocabulary, encode_utf8
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 AllowedSpecial = Collection[str] | Literal["all"]
 Layout = list[int | None]
@@ -94,7 +94,7 @@ class Segmenter:
             if name not in self.special_tokens:
                 known = ", ".join(map(repr, islice(self.special_tokens, 20))) or "none"
                 reason = f"which is not a special token; known are {known}"
-                raise TokenizerError(f"allowed_special names {shown(name)}, {reason}")
+                raise TokenizerError(f"allowed_special names {short_repr(name)}, {reason}")
         return self._matchers(frozenset(allowed_special))
 
     def segments(

@@ -47,28 +47,42 @@ class TextEncoder:
         self._is_plain = self.segmenter.keeps_text and all_special and self.is_linear
 
     def encode(
-        self, text: str, allowed_special: AllowedSpecial, add_special_tokens: bool, *, continues: bool = False
+        self,
+        text: str,
+        allowed_special: AllowedSpecial,
+        add_special_tokens: bool,
+        *,
+        continues: bool = False,
+        max_threads: int | None = None,
     ) -> Ids:
         """As `Tokenizer.encode_to_numpy`, and for what `Chunker.parts` yields."""
         if not allowed_special and not add_special_tokens and len(text) <= _SHORT and self._is_plain:
             return self._encoder.encode_short(text)
-        ids = self._encode(self.segmenter, text, allowed_special, continues=continues)
+        ids = self._encode(self.segmenter, text, allowed_special, continues=continues, max_threads=max_threads)
         return self._template.wrap(ids) if add_special_tokens else ids
 
-    def _encode(self, segmenter: Segmenter, text: str, allowed_special: AllowedSpecial, *, continues: bool) -> Ids:
+    def _encode(
+        self,
+        segmenter: Segmenter,
+        text: str,
+        allowed_special: AllowedSpecial,
+        *,
+        continues: bool,
+        max_threads: int | None = None,
+    ) -> Ids:
         plain, layout = segmenter.split_plain(text, segmenter.matchers(allowed_special), continues=continues)
-        return join_segments(layout, self._encode_plain(plain))
+        return join_segments(layout, self._encode_plain(plain, max_threads))
 
     def encode_segments(self, texts: Iterable[str]) -> list[Ids]:
         """As `Tokenizer.encode_segments`."""
         return [*self._encoder.encode_each(texts, max_threads=1)]
 
-    def _encode_plain(self, segments: Sequence[str]) -> Iterator[Ids]:
+    def _encode_plain(self, segments: Sequence[str], max_threads: int | None) -> Iterator[Ids]:
         if self.is_linear and len(segments) == 1:
             if len(segments[0]) <= _SHORT:
                 return iter([self._encoder.encode_short(segments[0])])
-            if len(segments[0]) > _LONG:
-                return iter([self._encoder.encode_long(segments[0])])
+            if len(segments[0]) > _LONG and max_threads != 1:
+                return iter([self._encoder.encode_long(segments[0], max_threads=max_threads)])
         return self._encoder.encode_each(segments, max_threads=1)
 
     def encode_batch(

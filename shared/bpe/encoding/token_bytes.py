@@ -8,7 +8,7 @@ from operator import index as as_index
 from typing import TYPE_CHECKING
 
 from shared.bpe.errors import TextTooLongError, TokenizerError
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 # Numba takes a while to import, and the kernels to load.
 if TYPE_CHECKING:
@@ -76,13 +76,13 @@ class TokenBytes:
         try:
             number = as_index(token_id)  # type: ignore[arg-type]  # anything but an integer raises TypeError
         except TypeError:
-            raise TokenizerError(f"{what} is {shown(token_id)}, which is not an integer") from None
+            raise TokenizerError(f"{what} is {short_repr(token_id)}, which is not an integer") from None
         if isinstance(token_id, bool):
-            raise TokenizerError(f"{what} is {shown(token_id)}, which is not an integer")
+            raise TokenizerError(f"{what} is {short_repr(token_id)}, which is not an integer")
         if number not in self._tokens:
             last = max(self._tokens)
             reason = "no token has that id" if 0 <= number <= last else f"ids are 0 to {last}"
-            raise TokenizerError(f"{what} is {shown(number)}, but {reason}")
+            raise TokenizerError(f"{what} is {short_repr(number)}, but {reason}")
         return number
 
 

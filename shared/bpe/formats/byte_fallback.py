@@ -12,7 +12,7 @@ from shared.bpe.formats.steps import Step
 from shared.bpe.patterns.named import BEFORE_SPACES, WHOLE
 from shared.bpe.piece_spelling import BYTE_PIECES, SPACE_MARK, from_piece, to_piece
 from shared.bpe.vocabulary import Vocabulary
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 _TO_MARK: Step = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK}
 _TO_SPACE: Step = {"type": "Replace", "pattern": {"String": SPACE_MARK}, "content": " "}
@@ -38,8 +38,8 @@ def _read_spaces(normalizers: list[Step], pre_tokenizers: list[Step]) -> dict[st
     if len(pre_tokenizers) == 1 and not normalizers and pre_tokenizers[0]["type"] == "Metaspace":
         return _read_metaspace(pre_tokenizers[0])
     raise TokenizerError(
-        f"normalizer is {shown(normalizers)} and pre_tokenizer {shown(pre_tokenizers)}; with byte_fallback, only "
-        "Prepend and Replace of U+2581 without a pre_tokenizer, or Metaspace without a normalizer, is supported"
+        f"normalizer is {short_repr(normalizers)} and pre_tokenizer {short_repr(pre_tokenizers)}; with byte_fallback, "
+        "only Prepend and Replace of U+2581 without a pre_tokenizer, or Metaspace without a normalizer, is supported"
     )
 
 
@@ -49,7 +49,7 @@ def _read_metaspace(step: Step) -> dict[str, Any]:
     fields = next((fields for fields, name in _SCHEMES.items() if name == scheme), None)
     if step.get("replacement") != SPACE_MARK or fields is None:
         raise TokenizerError(
-            f"pre_tokenizer is {shown(step)}; only U+2581 with {', '.join(_SCHEMES.values())} is supported"
+            f"pre_tokenizer is {short_repr(step)}; only U+2581 with {', '.join(_SCHEMES.values())} is supported"
         )
     pattern = BEFORE_SPACES if step.get("split", True) else WHOLE
     return {"pattern": pattern, "prefix_space": fields[0], "only_first": fields[1]}
@@ -59,8 +59,8 @@ def _read_strips_space(decoders: Sequence[Step]) -> bool:
     """Whether a decoder omits the space at the beginning."""
     if [*decoders] not in (_JOIN, [*_JOIN, _STRIP]):
         raise TokenizerError(
-            f"decoder is {shown([*decoders])}; with byte_fallback, only Replace of U+2581, ByteFallback, Fuse, and "
-            "Strip of one space at the start is supported"
+            f"decoder is {short_repr([*decoders])}; with byte_fallback, only Replace of U+2581, ByteFallback, Fuse, "
+            "and Strip of one space at the start is supported"
         )
     return len(decoders) > len(_JOIN)
 
@@ -78,7 +78,7 @@ def read_byte_tokens(vocab: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def read_pieces(ordinary: Mapping[str, int]) -> dict[int, bytes]:
-    """The tokens of a vocabulary but those of bytes, by id."""
+    """The tokens of a vocabulary except those of bytes, by id."""
     return {token_id: from_piece(piece) for piece, token_id in ordinary.items() if piece not in BYTE_PIECES}
 
 

@@ -7,7 +7,7 @@ from shared.bpe.errors import TokenizerError
 from shared.bpe.formats.steps import Step, names_of
 from shared.bpe.patterns.named import PATTERNS, WHOLE, is_named, read_expression
 from shared.bpe.vocabulary import Vocabulary
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 # Digits, without and with `individual_digits`, then GPT-2's pattern, for which the text ends before digits.
 _DIGITS = [
@@ -57,7 +57,7 @@ def _read_normalizer(steps: Sequence[Step]) -> str:
     if names not in ([], ["NFC"], ["Prepend"]):
         raise TokenizerError(f"normalizer is {', '.join(names)}; only none, NFC or Prepend is supported")
     if names == ["Prepend"] and steps[0].get("prepend") != " ":
-        raise TokenizerError(f"normalizer Prepend has {shown(steps[0].get('prepend'))}; only a space is supported")
+        raise TokenizerError(f"normalizer Prepend has {short_repr(steps[0].get('prepend'))}; only a space is supported")
     return names[0] if names else ""
 
 
@@ -89,14 +89,14 @@ def _read_pre_tokenizer(steps: Sequence[Step]) -> tuple[str, bool]:
 def _read_split(step: Step) -> str:
     pattern = step.get("pattern")
     if not isinstance(pattern, dict) or not isinstance(pattern.get("Regex"), str):
-        raise TokenizerError(f"pre_tokenizer Split has the pattern {shown(pattern)}; only a Regex is supported")
+        raise TokenizerError(f"pre_tokenizer Split has the pattern {short_repr(pattern)}; only a Regex is supported")
     expression = read_expression(pattern["Regex"])
     # "Removed" with invert keeps only the matches: the same, if everything is matched.
     behavior, invert = step.get("behavior"), bool(step.get("invert"))
     if behavior != "Isolated" and not (behavior == "Removed" and invert and is_named(expression)):
         raise TokenizerError(
-            f"pre_tokenizer Split has behavior {shown(behavior)} and invert {invert}; only 'Isolated' is supported, "
-            f"and 'Removed' with invert for the patterns {', '.join(PATTERNS)}, which match every character"
+            f"pre_tokenizer Split has behavior {short_repr(behavior)} and invert {invert}; only 'Isolated' is "
+            f"supported, and 'Removed' with invert for the patterns {', '.join(PATTERNS)}, which match every character"
         )
     return expression
 

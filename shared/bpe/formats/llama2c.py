@@ -10,7 +10,7 @@ from shared.bpe.errors import TokenizerError
 from shared.bpe.formats.sentencepiece import Piece, vocabulary_of
 from shared.bpe.piece_spelling import BYTE_PIECES, SPACE_MARK
 from shared.bpe.vocabulary import Vocabulary
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 from shared.system.regular_file import open_regular, read_regular
 
 _ENTRY = struct.Struct("<fI")  # score and length, before the bytes of each piece
@@ -69,11 +69,11 @@ def _piece(number: int, data: bytes, score: float) -> Piece:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise TokenizerError(f"the piece {shown(data)} is not UTF-8") from None
+        raise TokenizerError(f"the piece {short_repr(data)} is not UTF-8") from None
     if number >= len(_FIRST):
         return Piece(text.replace(" ", SPACE_MARK), score, "text")
     if text != _FIRST[number]:
         raise TokenizerError(
-            f"piece {number} is {shown(text)}, not {shown(_FIRST[number])}: not a vocabulary of llama2.c"
+            f"piece {number} is {short_repr(text)}, not {short_repr(_FIRST[number])}: not a vocabulary of llama2.c"
         )
     return Piece(_CONTROL.get(text, text), score, "control" if text in _CONTROL else "byte")

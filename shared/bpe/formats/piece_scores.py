@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from shared.bpe.errors import TokenizerError
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 Pair = tuple[str, str]
 
@@ -36,7 +36,7 @@ def merges_by_score(scores: Mapping[str, float]) -> list[Pair]:
     for pieces in equals.values():
         if len(pieces) > 1 and not _are_runs(pieces, scores):
             first, second, *_ = sorted(pieces)
-            raise TokenizerError(f"the pieces {shown(first)} and {shown(second)} have the same score")
+            raise TokenizerError(f"the pieces {short_repr(first)} and {short_repr(second)} have the same score")
     return [(left, right) for _, _, _, left, right in found]
 
 
@@ -53,7 +53,8 @@ def scores_by_rank(pieces: Collection[str], merges: Sequence[Pair]) -> dict[str,
         if len(parts) == 1 and last >= 0:
             by_rank[last] = piece
         elif len(parts) == 2:
-            raise TokenizerError(f"{shown(piece)} is a piece, but there is no merge of its parts {shown(parts)}")
+            names = short_repr(parts)
+            raise TokenizerError(f"{short_repr(piece)} is a piece, but there is no merge of its parts {names}")
     return {by_rank[rank]: -float(number) for number, rank in enumerate(sorted(by_rank))}
 
 

@@ -9,7 +9,7 @@ from shared.bpe.errors import TokenizerError
 from shared.bpe.formats.printable_entries import ordinary_entries, parse_merges, parse_tokens, parse_vocab
 from shared.bpe.patterns.named import resolve_pattern
 from shared.bpe.vocabulary import AddedToken, Vocabulary
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 
 def from_plain(
@@ -47,7 +47,7 @@ def _key(key: Any) -> Any:
             return str(operator.index(key))
     except TypeError:
         pass
-    raise TokenizerError(f"vocab: {shown(key)} is neither a token nor an id")
+    raise TokenizerError(f"vocab: {short_repr(key)} is neither a token nor an id")
 
 
 def _printable(token: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from shared.bpe.byte_alphabet import CHARACTER_TO_BYTE, from_printable, to_printable
 from shared.bpe.errors import TokenizerError
 from shared.bpe.vocabulary import INVALID_UTF8_BYTES
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _BYTES_OF_TEXT = frozenset(character for character, byte in CHARACTER_TO_BYTE.items() if byte not in INVALID_UTF8_BYTES)
@@ -28,11 +28,11 @@ def parse_vocab(path: Path | str, vocab: Any) -> dict[str, int]:
     seen: dict[int, str] = {}
     for text, token_id in vocab.items():
         if type(token_id) is not int or token_id < 0:
-            raise TokenizerError(f"{path}: the id of {shown(text)} is {shown(token_id)}, not a whole number >= 0")
+            found = short_repr(token_id)
+            raise TokenizerError(f"{path}: the id of {short_repr(text)} is {found}, not a whole number >= 0")
         if token_id in seen:
-            raise TokenizerError(
-                f"{path}: the id {shown(token_id)} is given to both {shown(seen[token_id])} and {shown(text)}"
-            )
+            both = f"{short_repr(seen[token_id])} and {short_repr(text)}"
+            raise TokenizerError(f"{path}: the id {short_repr(token_id)} is given to both {both}")
         seen[token_id] = text
     return dict(vocab)
 
@@ -67,12 +67,12 @@ def parse_merges(
     for number, merge in enumerate(merges, start=first):
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
-            raise TokenizerError(f"{path}: merge {number} must be two tokens, not {shown(merge)}")
+            raise TokenizerError(f"{path}: merge {number} must be two tokens, not {short_repr(merge)}")
         for part in (*parts, "".join(parts)):
             if part not in vocab:
                 raise TokenizerError(
-                    f"{path}: merge {number}, {shown(merge)}, needs the token {shown(part)}, which is missing in the "
-                    "vocabulary"
+                    f"{path}: merge {number}, {short_repr(merge)}, needs the token {short_repr(part)}, which is "
+                    "missing in the vocabulary"
                 )
         pairs.append((parts[0], parts[1]))
     return pairs
@@ -94,9 +94,10 @@ def _invert(path: Path | str, vocab: Mapping[str, str]) -> dict[str, int]:
     ids: dict[str, int] = {}
     for number, text in vocab.items():
         if not _NUMBER.fullmatch(number):
-            raise TokenizerError(f"{path}: the id of {shown(text)} is {shown(number)}, not a whole number >= 0")
+            found = short_repr(number)
+            raise TokenizerError(f"{path}: the id of {short_repr(text)} is {found}, not a whole number >= 0")
         if text in ids:
-            raise TokenizerError(f"{path}: the ids {ids[text]} and {number} are both given to {shown(text)}")
+            raise TokenizerError(f"{path}: the ids {ids[text]} and {number} are both given to {short_repr(text)}")
         ids[text] = int(number)
     return ids
 

@@ -17,7 +17,7 @@ from shared.bpe.formats.piece_scores import merges_by_score
 from shared.bpe.patterns.named import WHOLE
 from shared.bpe.piece_spelling import BYTE_PIECES, from_piece
 from shared.bpe.vocabulary import AddedToken, Vocabulary
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 from shared.system.regular_file import open_regular, read_regular
 
 Kind = Literal["text", "control", "byte"]
@@ -80,9 +80,9 @@ def vocabulary_of(pieces: Sequence[Piece], *, bos: int, eos: int, prefix: tuple[
     """
     repeated = [text for text, count in Counter(piece.text for piece in pieces).items() if count > 1]
     if repeated:
-        raise TokenizerError(f"the piece {shown(repeated[0])} occurs twice")
+        raise TokenizerError(f"the piece {short_repr(repeated[0])} occurs twice")
     if (damaged := next((piece for piece in pieces if math.isnan(piece.score)), None)) is not None:
-        raise TokenizerError(f"the score of the piece {shown(damaged.text)} is not a number")
+        raise TokenizerError(f"the score of the piece {short_repr(damaged.text)} is not a number")
     ids = {piece.text: number for number, piece in enumerate(pieces)}
     kinds = {piece.text: piece.kind for piece in pieces}
     missing = [text for text in BYTE_PIECES if kinds.get(text) != "byte"]
@@ -143,7 +143,7 @@ def _piece(data: bytes, number: int) -> Piece:
     if not isinstance(text, bytes) or not isinstance(score, bytes) or not isinstance(kind, int) or not text:
         raise TokenizerError(f"piece {number} is damaged")
     if kind not in _KINDS:
-        name = f"piece {number}, {shown(text.decode(errors='replace'))}"
+        name = f"piece {number}, {short_repr(text.decode(errors='replace'))}"
         advice = "open the model's tokenizer.json, if there is one"
         raise TokenizerError(f"{name}, is {_special_kind(kind)}, which is not supported; {advice}")
     try:

@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 from shared.bpe.errors import TokenizerError
 from shared.bpe.formats.reading import read_json
 from shared.bpe.vocabulary import Vocabulary
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 
 
 class Roles(TypedDict):
@@ -48,5 +48,5 @@ def _content(path: Path, config: dict[str, Any], key: str) -> str | None:
     # In older files, an added token is an object.
     content = value.get("content") if isinstance(value, dict) else value
     if content is not None and not isinstance(content, str):
-        raise TokenizerError(f"{path}: {key} must be a token, not {shown(value)}")
+        raise TokenizerError(f"{path}: {key} must be a token, not {short_repr(value)}")
     return content

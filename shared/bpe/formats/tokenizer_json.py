@@ -21,7 +21,7 @@ from shared.bpe.formats.reading import read_json
 from shared.bpe.formats.steps import names_of, steps_of
 from shared.bpe.formats.tokenizer_config import read_roles, to_config
 from shared.bpe.vocabulary import AddedToken, Vocabulary
-from shared.system.errors import shown
+from shared.system.errors import short_repr
 from shared.system.files import to_json_bytes
 from shared.system.garbage import collection_paused
 
@@ -88,11 +88,11 @@ def _pieces(vocab: Mapping[str, int], ordinary: Mapping[str, int]) -> dict[str, 
 
 def _check_model(model: dict[str, Any]) -> None:
     if model.get("type", "BPE") != "BPE":
-        raise TokenizerError(f"model.type is {shown(model['type'])}; only BPE is supported")
+        raise TokenizerError(f"model.type is {short_repr(model['type'])}; only BPE is supported")
     # unk_token is ignored: text with bytes that have no token is refused.
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key):
-            raise TokenizerError(f"model.{key} is {shown(model[key])}; only BPE without it is supported")
+            raise TokenizerError(f"model.{key} is {short_repr(model[key])}; only BPE without it is supported")
     if model.get("byte_fallback") and model.get("ignore_merges"):
         raise TokenizerError("model.ignore_merges is true; with byte_fallback, it is not supported")
 
@@ -107,12 +107,14 @@ def _parse_added(entries: Any, vocab: Mapping[str, int]) -> tuple[AddedToken, ..
             raise TokenizerError(f"{where} must be an object with a content")
         content, token_id = entry["content"], entry.get("id")
         if type(token_id) is not int or token_id < 0:
-            raise TokenizerError(f"{where} {shown(content)} has the id {shown(token_id)}, not a whole number >= 0")
+            found = short_repr(token_id)
+            raise TokenizerError(f"{where} {short_repr(content)} has the id {found}, not a whole number >= 0")
         if entry.get("single_word"):
-            raise TokenizerError(f"{where} {shown(content)} is single_word; that is not supported")
+            raise TokenizerError(f"{where} {short_repr(content)} is single_word; that is not supported")
         if vocab.get(content, token_id) != token_id:
             raise TokenizerError(
-                f"{where} {shown(content)} has the id {shown(token_id)}, but the id {vocab[content]} in the vocabulary"
+                f"{where} {short_repr(content)} has the id {short_repr(token_id)}, but the id {vocab[content]} in the "
+                "vocabulary"
             )
         tokens.append(AddedToken(token_id, content, **{flag: bool(entry.get(flag)) for flag in _FLAGS}))
     return tuple(sorted(tokens, key=lambda token: token.id))

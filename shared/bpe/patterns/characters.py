@@ -221,5 +221,5 @@ class CharacterReader:
 
 
 def _complement(members: str) -> str:
-    """All characters but these; `regex` is wrong about `[^...]` where several meet in a class or in alternatives."""
+    """All characters except these; `regex` is wrong about `[^...]` where several meet in a class or in alternatives."""
     return rf"[\x00-\U0010ffff--[{members}]]"

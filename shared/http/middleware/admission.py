@@ -10,7 +10,7 @@ from typing import TypeAlias
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.http.errors import ApiError, error_response, internal_error, server_refusal, shorten
+from shared.http.errors import ApiError, error_response, internal_error, server_refusal, short_json
 from shared.http.middleware.body_limit import Exchange, MemoryBudget
 from shared.http.request_context import current_request
 
@@ -92,11 +92,11 @@ def check_headers(allowed_hosts: frozenset[str] | None, scope: Scope, values: Ma
     content_type = values.get(b"content-type", b"")
     if len(content_type) > _MAX_CONTENT_TYPE:
         return _malformed(
-            f"the header 'Content-Type' has {len(content_type):,} bytes, the limit is {_MAX_CONTENT_TYPE}"
+            f"the header 'Content-Type' of {len(content_type):,} bytes exceeds the limit of {_MAX_CONTENT_TYPE}"
         )
     coding = values.get(b"transfer-encoding", b"chunked")
     if coding.strip().lower() != b"chunked":
-        message = f"send the body without a transfer coding, or chunked (got {shorten(coding.decode('latin-1'))})"
+        message = f"send the body without a transfer coding, or chunked (got {short_json(coding.decode('latin-1'))})"
         return ApiError(501, message, code="transfer_coding_not_supported", headers={"Connection": "close"})
     return _check_host(values.get(b"host"), scope["http_version"], allowed_hosts)
 
@@ -106,10 +106,10 @@ def _check_host(value: bytes | None, http_version: str, allowed_hosts: frozenset
         return _malformed("the header 'Host' is missing (RFC 9112, 3.2)")
     name = _host_name(value or b"")
     if name is None:
-        return _malformed(f"the header 'Host' is not a host name (got {shorten((value or b'').decode('latin-1'))})")
+        return _malformed(f"the header 'Host' is not a host name (got {short_json((value or b'').decode('latin-1'))})")
     if allowed_hosts is None or name in allowed_hosts or (value is None and http_version == "1.0") or _is_address(name):
         return None
-    message = f"the host {shorten(name)} is not allowed: add it to OWNLM_ALLOWED_HOSTS"
+    message = f"the host {short_json(name)} is not allowed: add it to OWNLM_ALLOWED_HOSTS"
     return ApiError(400, message, code="host_not_allowed", headers={"Connection": "close"})
 
 

@@ -58,10 +58,10 @@ class ApiKeys:
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer":
             message = "an API key is required: send the header 'Authorization: Bearer KEY'"
-            return _unauthorized(message, "missing_api_key", 'Bearer realm="ownlm"')
+            return _unauthorized(message, 'Bearer realm="ownlm"', code="missing_api_key")
         if not self.accepts(key.strip()):
             challenge = 'Bearer realm="ownlm", error="invalid_token"'
-            return _unauthorized("unknown API key", "invalid_api_key", challenge)
+            return _unauthorized("unknown API key", challenge, code="invalid_api_key")
         return None
 
     def accepts(self, key: bytes) -> bool:
@@ -122,7 +122,7 @@ def _checked(key: str, place: str) -> str:
     return key
 
 
-def _unauthorized(message: str, code: str, challenge: str) -> ApiError:
+def _unauthorized(message: str, challenge: str, *, code: str) -> ApiError:
     return ApiError(401, message, code=code, headers={"WWW-Authenticate": challenge})
 
 

@@ -29,11 +29,12 @@ class MemoryBudget:
             ApiError: 503 with `Retry-After`, if they are not available now; 400, if they exceed the whole budget.
         """
         if size > self._max_bytes:
-            message = f"the answer has {size:,} bytes, the limit is {self._max_bytes:,} (OWNLM_MAX_BYTES_IN_FLIGHT)"
-            raise ApiError(400, f"{message}: send several requests", code="answer_too_large")
+            message = f"the response of {size:,} bytes exceeds the limit of {self._max_bytes:,}"
+            fix = "(OWNLM_MAX_BYTES_IN_FLIGHT); send several requests"
+            raise ApiError(400, f"{message} {fix}", code="answer_too_large")
         if self.held + size > self._max_bytes:
             message = (
-                f"the bodies and answers in memory have {self.held:,} bytes, the limit is {self._max_bytes:,} "
+                f"request and response bodies take {self.held:,} of {self._max_bytes:,} bytes "
                 "(OWNLM_MAX_BYTES_IN_FLIGHT); try again soon"
             )
             raise ApiError(503, message, code="memory_budget", headers={"Connection": "close", "Retry-After": "1"})
@@ -52,7 +53,7 @@ def check_length(max_bytes: int, _scope: Scope, headers: Mapping[bytes, bytes]) 
     """Refuse a body whose announced length is more than `max_bytes`."""
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > max_bytes:
-        return _too_large(f"the body has {int(announced):,} bytes", max_bytes)
+        return _too_large(f"the body of {int(announced):,} bytes", max_bytes)
     return None
 
 
@@ -121,7 +122,10 @@ class Exchange:
         body = memoryview(message["body"])
         counted = len(body) - _SENT_AT_ONCE
         try:
-            self._budget.acquire(counted) if self._start is not None else self._budget.count(counted)
+            if self._start is not None:
+                self._budget.acquire(counted)
+            else:
+                self._budget.count(counted)
         except ApiError as error:
             self._is_refused = True
             await error_response(error)(self._scope, self._receive, self._send)
@@ -142,12 +146,12 @@ class Exchange:
     def _hold(self, size: int) -> None:
         self._received += size
         if self._received > self._max_bytes:
-            raise _too_large("the body is larger", self._max_bytes)
+            raise _too_large("the body", self._max_bytes)
         if (counted := self._received - _FREE_BYTES - self._held) > 0:
             self._budget.acquire(counted)
             self._held += counted
 
 
-def _too_large(fault: str, max_bytes: int) -> ApiError:
-    message = f"{fault}, the limit is {max_bytes:,} (OWNLM_MAX_BODY_BYTES)"
+def _too_large(body: str, max_bytes: int) -> ApiError:
+    message = f"{body} exceeds the limit of {max_bytes:,} bytes (OWNLM_MAX_BODY_BYTES)"
     return ApiError(413, message, code="body_too_large", headers={"Connection": "close"})

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shared.http.probes import QUIET_PATHS
 from shared.http.request_context import add_log_fields, current_request
 from shared.http.settings import ServiceSettings, SettingsError
+from shared.system.errors import how_to_install
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -101,7 +102,7 @@ def make_tracer_provider(settings: ServiceSettings, service_name: str) -> "Trace
     except ImportError as error:
         name = "OWNLM_OTLP_ENDPOINT" if endpoint else variable
         raise SettingsError(
-            f"{name} is set, but OpenTelemetry is not installed: pip install 'ownlm[otel]', or unset it"
+            f"{name} is set, but OpenTelemetry is not installed: {how_to_install('otel')}, or unset it"
         ) from error
     has_name = "OTEL_SERVICE_NAME" in os.environ
     provider = TracerProvider(resource=Resource.create({} if has_name else {"service.name": service_name}))

@@ -12,7 +12,7 @@ import orjson
 import structlog
 
 from shared.http.request_context import current_request
-from shared.system.errors import printable
+from shared.system.errors import escape_unprintable
 
 if TYPE_CHECKING:
     from structlog.typing import Processor
@@ -88,17 +88,17 @@ def _add_request_id(_logger: Any, _method: str, event: MutableMapping[str, Any])
 def _plain_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
     """A line like structlog's console renderer, in a tenth of the time: one is written for each request."""
     stamp, level, logger = event.pop("timestamp"), event.pop("level"), event.pop("logger", "")
-    what, exception = printable(str(event.pop("event"))), event.pop("exception", None)
-    fields = " ".join([f"{name}={_shown(value)}" for name, value in event.items()])
+    what, exception = escape_unprintable(str(event.pop("event"))), event.pop("exception", None)
+    fields = " ".join([f"{name}={_console_value(value)}" for name, value in event.items()])
     line = f"{stamp} [{level:<9}] {what:<30} [{logger}] {fields}".rstrip()
     return line if exception is None else f"{line}\n{exception}"
 
 
 def _escape(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}
+    return {name: escape_unprintable(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
-def _shown(value: Any) -> str:
+def _console_value(value: Any) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text if text.isprintable() and " " not in text else repr(text)
 

@@ -254,7 +254,7 @@ class RequestProtocol(HttpToolsProtocol):
             self.transport.close()
         else:
             message = f"the request was not received within {self._client_timeout:g} s (OWNLM_CLIENT_TIMEOUT)"
-            self._refuse(ApiError(408, message, code="request_timeout"))
+            self._refuse(ApiError(408, message, code="client_timeout"))
 
     def _is_answering(self) -> bool:
         """Whether a complete request waits for the end of its response."""

@@ -21,7 +21,7 @@ from shared.http.server.protocol import RequestProtocol
 from shared.http.server.workers import EXIT_FAILED, WorkerLink, WorkersFailedError, supervise
 from shared.http.settings import LOCAL_ADDRESSES, ServiceSettings, SettingsError, SettingsT, load_settings
 from shared.system.allocation import freeze_objects, give_back_freed_memory
-from shared.system.errors import printable
+from shared.system.errors import escape_unprintable
 
 if TYPE_CHECKING:
     from shared.http.lifecycle import Lifecycle
@@ -190,5 +190,5 @@ def _listen(settings: ServiceSettings) -> socket.socket:
 
 
 def _fail(name: str, message: str, exit_code: int) -> int:
-    print(printable(f"{name}: {message}"), file=sys.stderr)  # noqa: T201 - the reason for the exit
+    print(escape_unprintable(f"{name}: {message}"), file=sys.stderr)  # noqa: T201 - the reason for the exit
     return exit_code

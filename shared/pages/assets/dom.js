@@ -36,7 +36,7 @@ export const symbolOf = (character) => {
   return `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
 };
 
-/** A text with everything that cannot be seen, but for what is `kept`, as symbols. @param {string} text @returns {string} */
+/** A text with everything that cannot be seen, except what is `kept`, as symbols. @param {string} text @returns {string} */
 export const visible = (text, kept = "") =>
   Array.from(text, (character) => kept.includes(character) ? character : symbolOf(character) ?? character).join("");
 

@@ -71,7 +71,8 @@ def test_peers_that_are_not_installed_are_told_and_skipped(
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None if name == "gigatoken" else find(name))
     assert run_command("--quick", "--only", "encoding", "--peers", "gigatoken,tiktoken", peer_seconds=2) == 0
     captured = capsys.readouterr()
-    assert "skipped, since not installed (pip install 'ownlm[bench]'): gigatoken" in captured.err
+    advice = "pip install -c constraints.txt -e '.[bench]' in the checkout"
+    assert f"skipped, since not installed ({advice}): gigatoken" in captured.err
     assert "gigatoken" not in json.loads(captured.out.splitlines()[-1])["results"]["documents"]
 
 

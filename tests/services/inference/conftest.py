@@ -92,7 +92,7 @@ class ScriptedRunner:
 
 
 class ThreadWorker:
-    """Runs the model's process as a thread of this one, on a runner that a test has in its hands."""
+    """Runs the engine process as a thread of this one, on a runner that a test has in its hands."""
 
     pid = None
 
@@ -128,7 +128,7 @@ class ThreadWorker:
 
 
 def token_id(tokenizer: Tokenizer, piece: str | int) -> int:
-    """The one token that is spelt so."""
+    """The one token that is spelled so."""
     if isinstance(piece, int):
         return piece
     if piece in tokenizer.special_tokens:

@@ -51,7 +51,10 @@ def test_closing_the_connection_frees_the_slot(start: Start, metric: Any, stream
     wait_rows(metric, url, running=1)
     if stream:
         connection.recv(4096)
-    connection.shutdown(socket.SHUT_WR) if half else connection.close()
+    if half:
+        connection.shutdown(socket.SHUT_WR)
+    else:
+        connection.close()
     wait_rows(metric, url, running=0)
     wait_until(lambda: metric(url, "ownlm_cancelled_requests_total") == 1)
     answer = httpx.post(f"{url}/generate", json={"prompt": "p", "max_tokens": 2})

@@ -110,7 +110,7 @@ def test_bos_of_the_template_is_added_once_and_only_when_asked(tmp_path: Path) -
         ({"text": "a", "allowed_specials": []}, 422, "allowed_specials: unknown field"),
         ({"text": "a", "return_pieces": 1}, 422, "return_pieces: "),
         ({"text": "a", "allowed_special": "some"}, 422, "allowed_special: "),
-        ({"text": ["a"] * 6}, 400, "text: 6 items, the limit is 5"),
+        ({"text": ["a"] * 6}, 400, "text: 6 items exceed the limit of 5"),
         ([], 422, "body: "),
     ],
 )

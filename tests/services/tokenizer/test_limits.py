@@ -38,7 +38,7 @@ def test_places_are_given_for_so_many_tokens(client: TestClient, tokenizer: Toke
         response = client.post("/encode", json={"text": given, "return_pieces": True})
         assert response.status_code == 400
         assert response.json()["error"]["code"] == "answer_too_large"
-        assert "the limit is 131,072" in response.json()["error"]["message"]
+        assert "the limit of 131,072" in response.json()["error"]["message"]
 
 
 @pytest.mark.case("D06")

@@ -1,6 +1,7 @@
 """Raw bodies: text/plain and little-endian ids, beside JSON."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from services.tokenizer import encode as encode_module
 from services.tokenizer.app import create_app
 from services.tokenizer.settings import TokenizerSettings
 from shared.bpe import Tokenizer
+from shared.bpe.vocabulary import AddedToken
 
 TEXT = {"Content-Type": "text/plain; charset=utf-8", "Accept": "application/octet-stream"}
 IDS = {"Content-Type": "application/octet-stream"}
@@ -31,6 +33,19 @@ def test_a_text_goes_to_ids_and_back(client: TestClient, tokenizer: Tokenizer, t
     assert decoded.headers["content-type"] == "text/plain; charset=utf-8"
     assert decoded.headers["x-tokenizer-fingerprint"] == tokenizer.fingerprint
     assert decoded.content == text.encode()
+
+
+def test_a_text_has_the_same_ids_raw_and_as_json_at_any_size(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Also where a space is put before a text, but not behind an added token that is recognized in every text."""
+    new_id = 1 + max(token.id for token in tokenizer.vocabulary.added)
+    added = (*tokenizer.vocabulary.added, AddedToken(new_id, "<m>", special=False))
+    Tokenizer(replace(tokenizer.vocabulary, added=added, prefix_space=True, only_first=True)).save(tmp_path)
+    with TestClient(create_app(TokenizerSettings(model_dir=tmp_path)), base_url="http://localhost") as spaced:
+        while spaced.get("/readyz").status_code != 200:
+            time.sleep(0.01)
+        for text in ("fox<m>fox fox", "fox<m>fox fox " * 2_000, "été fox " * 200_000):
+            raw = np.frombuffer(spaced.post("/encode", content=text.encode(), headers=TEXT).content, "<u2")
+            assert raw.tolist() == spaced.post("/encode", json={"text": text}).json()["tokens"]
 
 
 def test_ids_can_be_wide(client: TestClient, tokenizer: Tokenizer) -> None:

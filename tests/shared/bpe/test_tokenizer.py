@@ -1,7 +1,9 @@
 import itertools
 import threading
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiktoken
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from shared.bpe import Tokenizer, TokenizerError, train_bpe
+from shared.system.thread_pool import in_order
 
 END = "<|endoftext|>"
 BYTES = {byte: bytes([byte]) for byte in range(256)}
@@ -46,7 +49,7 @@ def test_gpt2_equals_tiktoken_on_all_real_text(
 
 def test_qwen_equals_hugging_face_on_real_text(qwen: Tokenizer, data_dir: Path, real_texts: dict[str, str]) -> None:
     theirs = HuggingFaceTokenizer.from_file(str(data_dir / "tokenizers/qwen/qwen3_tokenizer.json"))
-    # Decomposed, so that NFC has something to do; Hugging Face always recognises control tokens.
+    # Decomposed, so that NFC has something to do; Hugging Face always recognizes control tokens.
     texts = [unicodedata.normalize("NFD", text[:40_000]) for text in real_texts.values()]
     for text in [*texts, "<think>a\u0301</think> <|im_start|>b"]:
         assert qwen.encode(text, allowed_special="all") == theirs.encode(text, add_special_tokens=False).ids
@@ -211,3 +214,19 @@ def test_a_long_text_is_cut_for_threads_without_a_trace(
     assert small.encode(text) == expected
     with pytest.raises(TokenizerError, match=f"at character {len(text) - 1}"):
         small.encode(text[:-1] + "\ud800")
+
+
+def test_a_long_text_takes_no_more_threads_than_it_may(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "low lower, lowest " * 300_000
+    used = []
+
+    def count(work: Iterator[Any], threads: int) -> Iterator[Any]:
+        used.append(threads)
+        return in_order(work, threads)
+
+    monkeypatch.setattr("shared.bpe.encoding.encoder.available_processors", lambda: 3)
+    monkeypatch.setattr("shared.bpe.encoding.encoder.in_order", count)
+    expected = small.encode(text)
+    for most in (1, 2, 9):
+        assert small.encode_to_numpy(text, max_threads=most).tolist() == expected
+    assert used == [3, 1, 2, 3]

@@ -44,10 +44,10 @@ def test_a_large_body_is_read_in_a_thread(client: TestClient, monkeypatch: pytes
         ('{"whole": ' + "9" * 70_000 + "}", "cannot be read as JSON"),  # B69
         (f'{{"text": "{PAD}", "number": NaN}}', "number: input should be a finite number"),
         (f'{{"text": "{PAD}\\ud800"}}', "cannot be read as JSON"),
-        ("[" + "[]," * 3_000_000 + "[]]", "3,000,002 lists and objects, the limit is 131,072"),
-        ("[" + '"",' * 3_000_000 + '""]', "3,000,001 strings, the limit is 131,072"),
-        ("[" + '{"":0},' * 1_000_000 + "{}]", "1,000,000 strings, the limit is 131,072"),
-        ("[" + "1," * 3_000_000 + "1]", "3,000,000 commas between values, the limit is 2,097,152"),
+        ("[" + "[]," * 3_000_000 + "[]]", "3,000,002 lists and objects in the body exceed the limit of 131,072"),
+        ("[" + '"",' * 3_000_000 + '""]', "3,000,001 strings in the body exceed the limit of 131,072"),
+        ("[" + '{"":0},' * 1_000_000 + "{}]", "1,000,000 strings in the body exceed the limit of 131,072"),
+        ("[" + "1," * 3_000_000 + "1]", "3,000,000 commas between values in the body exceed the limit of 2,097,152"),
     ],
 )
 def test_large_hostile_bodies(client: TestClient, body: str, named: str) -> None:

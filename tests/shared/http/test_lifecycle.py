@@ -96,7 +96,7 @@ def test_a_model_that_is_not_back_in_time_is_a_failure(clock: SimpleNamespace) -
     faults.append(("it was killed", False))
     lifecycle.status()
     clock.now += 121
-    failed = "failed", "it was restarting for 120 seconds, 2 times OWNLM_LOAD_TIMEOUT, the limit: it was killed"
+    failed = "failed", "still restarting after 120 s (limit: 2 x OWNLM_LOAD_TIMEOUT): it was killed"
     assert lifecycle.status() == failed
     faults.clear()
     assert lifecycle.status() == failed, "it is ending already"
@@ -107,7 +107,7 @@ def test_a_load_that_never_ends_is_a_failure(clock: SimpleNamespace) -> None:
     late, unlimited = Lifecycle(str, load_timeout=60, close=closed.append), Lifecycle(str)
     assert late.status() == unlimited.status() == ("loading", None)
     clock.now += 121
-    assert late.status() == ("failed", "it was loading for 120 seconds, 2 times OWNLM_LOAD_TIMEOUT, the limit")
+    assert late.status() == ("failed", "still loading after 120 s (limit: 2 x OWNLM_LOAD_TIMEOUT)")
     assert unlimited.status() == ("loading", None)
     asyncio.run(late._finish_loading("model", None))
     assert late.status()[0] == "failed", "it is ending already"

@@ -28,7 +28,13 @@ def test_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             "loud",
             "OWNLM_LOG_LEVEL: input should be 'debug', 'info', 'warning' or 'error', got \"loud\"",
         ),
-        ("OWNLM_MAX_BODY_BYTES", "8 MB", 'got "8 MB" (The largest request body)'),
+        ("OWNLM_MAX_BODY_BYTES", "8 cups", 'got "8 cups" (The largest request body, such as 8MiB)'),
+        ("OWNLM_MAX_BODY_BYTES", "0", "OWNLM_MAX_BODY_BYTES: input should be greater than or equal to 1, got"),
+        (
+            "OWNLM_MAX_BYTES_IN_FLIGHT",
+            "4MiB",
+            "OWNLM_MAX_BYTES_IN_FLIGHT is 4,194,304 bytes, less than one body of OWNLM_MAX_BODY_BYTES, 8,388,608 bytes",
+        ),
         ("OWNLM_SHUTDOWN_TIMEOUT", "nan", "OWNLM_SHUTDOWN_TIMEOUT: "),
         ("OWNLM_SHUTDOWN_TIMEOUT", "-1", "OWNLM_SHUTDOWN_TIMEOUT: "),
     ],
@@ -43,6 +49,9 @@ def test_a_bad_value_is_one_sentence(monkeypatch: pytest.MonkeyPatch, name: str,
 
 @pytest.mark.parametrize("empty", [True, False])
 def test_a_missing_or_empty_value_is_named(monkeypatch: pytest.MonkeyPatch, empty: bool) -> None:
-    monkeypatch.setenv("OWNLM_MODEL_DIR", "") if empty else monkeypatch.delenv("OWNLM_MODEL_DIR")
+    if empty:
+        monkeypatch.setenv("OWNLM_MODEL_DIR", "")
+    else:
+        monkeypatch.delenv("OWNLM_MODEL_DIR")
     with pytest.raises(SettingsError, match=r"OWNLM_MODEL_DIR is not set \(The model folder to serve\)"):
         load_settings(Settings)

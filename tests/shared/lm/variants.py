@@ -112,7 +112,7 @@ class WrittenVariant:
 
     @cached_property
     def greedy(self) -> list[int]:
-        """The NEW_TOKENS likeliest ones."""
+        """The NEW_TOKENS most likely ones."""
         output = self.peer.generate(self.prompt, max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=0)
         return output[0, PROMPT_TOKENS:].tolist()  # type: ignore[no-any-return]
 

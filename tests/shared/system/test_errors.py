@@ -1,6 +1,6 @@
 import pytest
 
-from shared.system.errors import describe, printable
+from shared.system.errors import describe, escape_unprintable
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_an_error_as_a_sentence(error: Exception, words: str) -> None:
     ],
 )
 def test_what_a_terminal_does_not_print_is_escaped(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert escape_unprintable(text) == shown

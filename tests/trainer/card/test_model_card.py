@@ -193,7 +193,7 @@ def test_a_picture_of_the_curves_is_beside_it(write: Write) -> None:
     assert [*lines] == ["training single", "training", "validation"]
     assert len(lines["training single"].get("points", "").split()) == 26
     places = [tuple(map(float, place.split(","))) for place in lines["validation"].get("points", "").split()]
-    assert len(places) == 24, "but for the one that is not finite"
+    assert len(places) == 24, "except for the one that is not finite"
     slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in pairwise(places)]
     assert max(slopes) < 0, "the losses rise by the step, so on the picture they fall from the lower edge"
     assert max(slopes) - min(slopes) < 0.02

@@ -116,7 +116,7 @@ class TestEqualDocuments:
     @pytest.mark.parametrize("content", ["", " \n", SEPARATOR])
     def test_nothing_to_keep(self, clean: Clean, tmp_path: Path, content: str) -> None:
         (tmp_path / "a.txt").write_text(content)
-        with pytest.raises(TrainerError, match="no document stays"):
+        with pytest.raises(TrainerError, match="no documents remain"):
             clean(tmp_path / "a.txt")
         assert not (tmp_path / "out").exists()
 

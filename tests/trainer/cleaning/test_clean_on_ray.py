@@ -10,6 +10,7 @@ from typing import Any
 import fsspec
 import pytest
 
+from tests.trainer.made_text import SEPARATOR, made_documents
 from trainer.cleaning.clean import clean_files
 from trainer.cleaning.report import CleaningReport
 from trainer.errors import InterruptedRunError, TrainerError
@@ -18,8 +19,6 @@ from trainer.text.utf8 import CorpusError
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.timeout(300)]
 
-SEPARATOR = "<|endoftext|>"
-
 
 @pytest.fixture(autouse=True)
 def rensa() -> None:
@@ -27,11 +26,19 @@ def rensa() -> None:
 
 
 @pytest.fixture(scope="module")
-def texts(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Real documents in two files, a part of them twice, and as many with a few words changed."""
-    folder = tmp_path_factory.mktemp("texts")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Documents in two files, a part of them twice, and as many with a few words changed."""
+    return write(made_documents(600_000), tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture(scope="module")
+def web_texts(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The same of pages of the web."""
     text = (data_dir / "owt" / "owt_sample.txt").read_text("utf-8")[:600_000]
-    documents = text.split(SEPARATOR)[:-1]
+    return write(text.split(SEPARATOR)[:-1], tmp_path_factory.mktemp("web"))
+
+
+def write(documents: list[str], folder: Path) -> list[Path]:
     draw = random.Random(7)
     edited = [" ".join("x" if draw.random() < 0.01 else word for word in each.split()) for each in documents[:40]]
     (folder / "a.txt").write_text(SEPARATOR.join(documents), "utf-8")
@@ -39,11 +46,27 @@ def texts(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path
     return [folder / "a.txt", folder / "b.txt"]
 
 
-def clean(paths: list[Path], output: Path, after: Callable[[str], object] = id, **settings: Any) -> CleaningReport:
+Progress = dict[str, list[int | None]]
+"""For each pass the bytes or steps that it has: at its start, later, and at last the total that it announced."""
+
+
+def clean(
+    paths: list[Path],
+    output: Path,
+    after: Callable[[str], object] = id,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> CleaningReport:
     """Clean; `after` is called with the name of a pass whenever it has come further."""
 
     def new_bar(description: str, total: int | None, start: int = 0) -> Callable[..., None]:
-        return lambda done, note="": after(description) and None
+        steps = ({} if progress is None else progress).setdefault(description, [start, total])
+
+        def report(done: int, note: str = "") -> None:
+            steps.insert(-1, done)
+            after(description)
+
+        return report
 
     return clean_files(paths, output, CleanSettings(**settings), new_bar, part_bytes=30_000)
 
@@ -65,14 +88,22 @@ def once(name: str, calls: int, action: Callable[[], object]) -> Callable[[str],
     return after
 
 
+@pytest.mark.parametrize("kind", ["texts", "web_texts"])
 def test_the_files_are_those_of_one_machine(
-    ray_nodes: Any, texts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray_nodes: Any, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    texts: list[Path] = request.getfixturevalue(kind)
     monkeypatch.chdir(tmp_path)
     Path("my_cluster_filters.py").write_text("def short(text): return 'short' if len(text) < 2000 else True\n")
     options = {"filter": ("my_cluster_filters:short",)}
     clean(texts, Path("one"), workers=1, **options)
-    report = clean(texts, Path("two"), ray=ray_nodes.address, **options)
+    progress: Progress = {}
+    report = clean(texts, Path("two"), progress=progress, ray=ray_nodes.address, **options)
+    for steps in progress.values():
+        assert steps == sorted(steps)
+        assert steps[-2] == steps[-1]
+    assert progress.keys() == {"examining", "comparing", "writing"}
+    assert len(progress["examining"]) > 12
     one = files_in(tmp_path / "one")
     assert len(one) > 12
     assert files_in(tmp_path / "two") == one

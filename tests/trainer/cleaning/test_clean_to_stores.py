@@ -1,4 +1,4 @@
-"""`clean` from and to an object store: fsspec's own in memory, and S3's protocol over HTTP."""
+"""`clean` from and to an object store: see tests/trainer/stores.py."""
 
 import itertools
 import random
@@ -10,6 +10,7 @@ from typing import Any
 import fsspec
 import pytest
 
+from tests.trainer.stores import STORES, bucket_of
 from trainer.cleaning.clean import clean_files
 from trainer.cleaning.output import REPORT, STATE
 from trainer.cleaning.report import CleaningReport
@@ -24,9 +25,9 @@ PART_BYTES = 1500
 
 
 @pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.ray)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Path]:
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Names below an empty folder of an object store."""
-    base = "memory://bucket" if request.param == "memory" else request.getfixturevalue("s3")
+    base = bucket_of(request, monkeypatch)
     return lambda name: Path(f"{base}/{tmp_path.name}/{name}")
 
 
@@ -77,6 +78,7 @@ def stop_in(name: str, calls: int) -> Callable[[str], None]:
     return after
 
 
+@pytest.mark.parametrize("store", STORES, indirect=True)
 @pytest.mark.parametrize("threshold", [1.0, 0.5])
 def test_the_files_are_those_of_a_folder(
     store: Callable[[str], Path], text: Path, tmp_path: Path, threshold: float
@@ -205,7 +207,7 @@ def test_an_input_that_changes_between_the_passes(store: Callable[[str], Path], 
 
 def test_nothing_stays(store: Callable[[str], Path], text: Path) -> None:
     text.write_text(" ")
-    with pytest.raises(TrainerError, match="no document stays"):
+    with pytest.raises(TrainerError, match="no documents remain"):
         clean([text], store("out"))
     assert not contents(store("out"))
 

@@ -21,7 +21,7 @@ def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         ray_cluster, "find_spec", lambda name: None if name == "ray" else importlib.util.find_spec(name)
     )
-    with pytest.raises(UsageError, match=r"pip install 'ownlm\[ray\]'"):
+    with pytest.raises(UsageError, match=r"pip install .* -e '\.\[ray\]' in the checkout"):
         ray_cluster.check_ray()
 
 

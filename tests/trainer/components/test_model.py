@@ -54,19 +54,19 @@ def test_every_switch_can_be_trained_from_mimetic_weights() -> None:
 
 
 def test_value_residuals_need_a_second_layer() -> None:
-    with pytest.raises(UsageError, match="value_residual needs num_layers of at least 2"):
+    with pytest.raises(UsageError, match="--value-residual needs --num-layers of at least 2"):
         model_config(ModelSettings(num_layers=1, value_residual=True), 300)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"zero_outputs": "blocks"}, "zero_outputs blocks .* mimetic .* add --initialization normal"),
-        ({"zero_outputs": "all", "tie_embeddings": False}, "zero_outputs all .* mimetic"),
-        ({"zero_outputs": "head"}, "zero_outputs head would set the embedding to zero.*add --no-tie-embeddings"),
-        ({"zero_outputs": "all", "initialization": "normal"}, "zero_outputs all would set the embedding to zero"),
-        ({"logit_soft_cap": -1.0}, "logit_soft_cap must be a finite number of at least 0"),
-        ({"logit_soft_cap": float("inf")}, "logit_soft_cap must be a finite number"),
+        ({"zero_outputs": "blocks"}, "--zero-outputs blocks .* mimetic .* add --initialization normal"),
+        ({"zero_outputs": "all", "tie_embeddings": False}, "--zero-outputs all .* mimetic"),
+        ({"zero_outputs": "head"}, "--zero-outputs head would set the embedding to zero.*add --no-tie-embeddings"),
+        ({"zero_outputs": "all", "initialization": "normal"}, "--zero-outputs all would set the embedding to zero"),
+        ({"logit_soft_cap": -1.0}, "--logit-soft-cap must be a finite number of at least 0"),
+        ({"logit_soft_cap": float("inf")}, "--logit-soft-cap must be a finite number"),
     ],
 )
 def test_switches_that_exclude_each_other_are_refused(options: dict[str, Any], message: str) -> None:
@@ -86,5 +86,5 @@ def test_a_recipe_sets_what_the_config_does_not_hold() -> None:
 
 def test_documents_cannot_be_told_apart_without_an_end_of_text_id() -> None:
     model = new_model(ModelSettings(d_model=32, num_layers=1), 50, seed=0)
-    with pytest.raises(UsageError, match="document_mask needs an end-of-text id"):
+    with pytest.raises(UsageError, match="--document-mask needs an end-of-text id"):
         apply_recipe(model, OptimizationSettings(document_mask=True), None)

@@ -90,7 +90,7 @@ def test_rows_of_added_tokens_are_the_mean_of_the_others(write: Callable[..., Pa
     ],
 )
 def test_tokens_that_cannot_be_added_are_refused(write: Callable[..., Path], tokens: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=f"^extend_tokens: .*{re.escape(message)}"):
+    with pytest.raises(UsageError, match=f"^--extend-tokens: .*{re.escape(message)}"):
         read_parent(write(), tokens)
 
 
@@ -113,11 +113,11 @@ def test_the_settings_of_an_architecture_give_it_again(shape: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_layers": 3}, "num_layers is 3, and there 1"),
-        ({"qk_norm": True, "d_model": 32}, "d_model is 32, and there 16; qk_norm is True, and there False"),
-        ({"zero_outputs": "blocks"}, "zero_outputs is blocks, and there none"),
-        ({"rope_theta": 7.0}, "rope_theta is 7.0, and there 10000.0"),
-        ({"context_length": 33}, r"context_length \(33\) must be at most the 32 of .*parent; --extend-context"),
+        ({"num_layers": 3}, "--num-layers is 3, and there 1"),
+        ({"qk_norm": True, "d_model": 32}, "--d-model is 32, and there 16; --qk-norm is True, and there False"),
+        ({"zero_outputs": "blocks"}, "--zero-outputs is blocks, and there none"),
+        ({"rope_theta": 7.0}, "--rope-theta is 7.0, and there 10000.0"),
+        ({"context_length": 33}, r"--context-length \(33\) must be at most the 32 of .*parent; --extend-context"),
     ],
 )
 def test_settings_that_contradict_the_folder_are_named(
@@ -146,9 +146,11 @@ def test_a_longer_context_is_the_model_s_where_it_is_asked_for(
             assert torch.equal(model(tokens)[..., :TOKENS], before)
             assert model(torch.arange(40)[None]).isfinite().all()
     assert starting_from(settings, folder, extend_context=32).parent.extend_context is False
-    with pytest.raises(UsageError, match=r"^extend_context: context_length \(32\) must be above the 32 of the model"):
+    with pytest.raises(
+        UsageError, match=r"^--extend-context: --context-length \(32\) must be above the 32 of the model"
+    ):
         parent_of(change(started, context_length=32), folder)
-    with pytest.raises(UsageError, match=r"^extend_context is for the model of --init"):
+    with pytest.raises(UsageError, match=r"^--extend-context is for the model of --init"):
         ParentSettings(extend_context=True)
 
 
@@ -166,11 +168,11 @@ def test_an_estimate_counts_the_run_s_windows_and_the_added_tokens(
 
 
 def test_what_needs_a_folder_is_refused_without(settings: TrainSettings, change: Change, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="initialization folder needs the model folder: give --init"):
+    with pytest.raises(UsageError, match="--initialization folder needs a model folder: give --init"):
         change(settings, initialization="folder")
     with pytest.raises(UsageError, match="give --init as well"):
         change(settings, extend_tokens=("<|a|>",))
-    with pytest.raises(UsageError, match=r"initialization is mimetic, but the weights come from --init .*: omit it"):
+    with pytest.raises(UsageError, match=r"--initialization is mimetic, but the weights come from --init .*: omit it"):
         change(settings, init=tmp_path)
     for option in ({"depth": 3}, {"preset": "stories15m"}):
         with pytest.raises(UsageError, match=f"{next(iter(option))} sets the shape of a new model"):

@@ -65,7 +65,7 @@ def model_folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def losses_of_transformers(model_folder: Path) -> Callable[[list[int]], torch.Tensor]:
-    """The nats of each id but the first, by transformers' model."""
+    """The nats of each id except the first, by transformers' model."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(model_folder)

@@ -35,7 +35,7 @@ def test_a_checkpoint_speaks_like_the_finished_model(model: Path, settings: Trai
 
 
 def greedy_ids(model: Path, count: int) -> list[int]:
-    """The likeliest ids after "the", one by one and without the cache."""
+    """The most likely ids after "the", one by one and without the cache."""
     folder = load_model_folder(model)
     ids = folder.tokenizer.encode("the")
     start = len(ids)

@@ -105,7 +105,7 @@ def test_ids_of_a_sentencepiece_vocabulary(tmp_path: Path, data_dir: Path) -> No
 
 
 def greedy(config: ModelConfig, folder: Path, ids: list[int]) -> tuple[list[int], list[float]]:
-    """The likeliest token each time, and its log-probability."""
+    """The most likely token each time, and its log-probability."""
     model = load_model_folder(folder).model
     tokens: list[int] = []
     values = []

@@ -130,7 +130,9 @@ def test_meta_in_bfloat16_and_scaled(
     assert difference(folder, w.llama_logits(weights, IDS, frequencies)) < 1e-5
     assert load_file(folder / "model.safetensors")["model.norm.weight"].dtype == torch.bfloat16
     imported = json.loads((folder / "ownlm.json").read_text())["training"]["imported"]
-    assert imported["check"].endswith("e-02 of the largest" if is_large else "e-07 of the largest")
+    share = float(imported["check"].removesuffix(" of the largest").rpartition(" ")[2])
+    low, high = (1e-3, 1e-1) if is_large else (1e-8, 1e-5)  # processors add in other orders
+    assert low < share < high
 
 
 @pytest.mark.parametrize(

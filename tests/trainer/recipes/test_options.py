@@ -32,7 +32,7 @@ def test_a_table_gives_the_settings_it_came_from(settings: TrainSettings) -> Non
             }.items()
         ),
         ({"max_steps": "9007199254740993.0"}, r"must be a whole number; got 9007199254740993\.0$"),  # no float
-        ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
+        ({"batch_size": 0}, "--batch-size must be at least 1; got 0"),
         ({"initialization": "mimic"}, r"^run 1: .*mimic"),
     ],
 )

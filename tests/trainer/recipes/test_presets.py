@@ -160,12 +160,12 @@ def test_what_is_given_wins_and_published_values_adapt_to_it() -> None:
     [
         ({"depth": 4, "improved": True}, "--improved .* give --preset"),
         ({"improved": True}, "--improved .* give --preset"),
-        ({"preset": "cs336", "max_steps": 0}, "max_steps must be at least 1; got 0"),
-        ({"preset": "cs336", "batch_size": 0}, "batch_size must be at least 1; got 0"),
-        ({"preset": "cs336", "total_batch_size": -1}, "total_batch_size must be at least 1; got -1"),
+        ({"preset": "cs336", "max_steps": 0}, "--max-steps must be at least 1; got 0"),
+        ({"preset": "cs336", "batch_size": 0}, "--batch-size must be at least 1; got 0"),
+        ({"preset": "cs336", "total_batch_size": -1}, "--total-batch-size must be at least 1; got -1"),
         ({"preset": "cs336", "batch_size": 5, "total_batch_size": 32}, "so 30 or 35; got 32"),
-        ({"preset": "cs336", "num_heads": 5}, "d_model .512. must be a multiple of num_heads .5."),
-        ({"preset": "cs336", "momentum": 0.9}, "momentum is an option of optimizer sgd"),
+        ({"preset": "cs336", "num_heads": 5}, "--d-model .512. must be a multiple of --num-heads .5."),
+        ({"preset": "cs336", "momentum": 0.9}, "--momentum needs --optimizer sgd"),
         ({"preset": "gpt3"}, "gpt3"),
     ],
 )

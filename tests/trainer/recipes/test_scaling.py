@@ -70,11 +70,11 @@ def test_very_short_runs_do_not_get_a_rate_beyond_what_was_tried() -> None:
     [
         ({}, "give one of them"),
         ({"depth": 4, "preset": "cs336"}, "give one of them"),
-        ({"depth": 0}, "depth must be at least 1; got 0"),
-        ({"depth": 4, "batch_size": 0}, "batch_size must be at least 1; got 0"),
-        ({"depth": 4, "max_steps": 0}, "max_steps must be at least 1; got 0"),
-        ({"depth": 4, "num_heads": 3}, "d_model .256. must be a multiple of num_heads .3."),
-        ({"depth": 5000}, "num_layers must be a whole number from 1 to 4096, got 5000"),
+        ({"depth": 0}, "--depth must be at least 1; got 0"),
+        ({"depth": 4, "batch_size": 0}, "--batch-size must be at least 1; got 0"),
+        ({"depth": 4, "max_steps": 0}, "--max-steps must be at least 1; got 0"),
+        ({"depth": 4, "num_heads": 3}, "--d-model .256. must be a multiple of --num-heads .3."),
+        ({"depth": 5000}, "--num-layers must be a whole number from 1 to 4096, got 5000"),
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:

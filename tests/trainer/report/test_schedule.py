@@ -81,7 +81,7 @@ def test_a_depth_needs_the_vocabulary() -> None:
     [
         ({"save": Path("rates.pdf")}, r"--save rates\.pdf: the name must end in \.csv, \.svg or \.png"),
         ({"save": Path("rates")}, "the name must end in"),
-        ({"save": Path("r.csv")}, r"max_steps is 3,000,000, .* at most 2,000,000 rows; save \.svg or \.png"),
+        ({"save": Path("r.csv")}, r"--max-steps is 3,000,000, .* at most 2,000,000 rows; save \.svg or \.png"),
         ({"vocab_size": 0}, "vocab-size must be at least 1; got 0"),
     ],
 )

@@ -3,6 +3,7 @@
 import pytest
 
 from trainer.errors import UsageError
+from trainer.settings.fields import option
 from trainer.settings.hardware import HardwareSettings
 
 
@@ -29,7 +30,7 @@ from trainer.settings.hardware import HardwareSettings
 )
 def test_figures_that_no_machine_has_are_refused(hardware: dict[str, object]) -> None:
     (name,) = hardware
-    with pytest.raises(UsageError, match=f"{name} must be|is not a size"):
+    with pytest.raises(UsageError, match=f"{option(name)} must be|is not a size"):
         HardwareSettings(**hardware)
 
 

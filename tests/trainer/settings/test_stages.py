@@ -49,7 +49,7 @@ def test_a_growing_stage_follows_the_papers_pacing(low: int, more: int, begin: i
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("8", "batch_schedule expects VALUE:STEP or FROM-TO:STEP.*got '8'"),
+        ("8", "--batch-schedule expects VALUE:STEP or FROM-TO:STEP.*got '8'"),
         ("8:", "expects"),
         ("8:5,", "expects"),
         (":5", "expects"),
@@ -95,14 +95,14 @@ def test_without_schedules_there_is_one_stage() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"context_schedule": "17:5"}, "context_schedule has a context of 17, but context_length is 16"),
+        ({"context_schedule": "17:5"}, "--context-schedule has a context of 17, but --context-length is 16"),
         ({"context_schedule": "8-17:5"}, "context of 16|context of 17"),
-        ({"batch_schedule": "2:10"}, r"ends at step 10, which must be below max_steps \(10\)"),
+        ({"batch_schedule": "2:10"}, r"ends at step 10, which must be below --max-steps \(10\)"),
         ({"context_schedule": "8:3", "batch_schedule": "2:12"}, "ends at step 12"),
-        ({"head_learning_rate": 1e-3}, "head_learning_rate: the output projection is the embedding; add --no-tie"),
-        ({"head_learning_rate": 0.0, "tie_embeddings": False}, "head_learning_rate must be above 0"),
-        ({"embedding_learning_rate": 0.0}, "embedding_learning_rate must be above 0"),
-        ({"embedding_learning_rate": -1.0}, "embedding_learning_rate must be a finite number of at least 0"),
+        ({"head_learning_rate": 1e-3}, "--head-learning-rate: the output projection is the embedding; add --no-tie"),
+        ({"head_learning_rate": 0.0, "tie_embeddings": False}, "--head-learning-rate must be above 0"),
+        ({"embedding_learning_rate": 0.0}, "--embedding-learning-rate must be above 0"),
+        ({"embedding_learning_rate": -1.0}, "--embedding-learning-rate must be a finite number of at least 0"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(

@@ -22,44 +22,45 @@ from trainer.settings.train import (
 
 def test_a_total_batch_that_cannot_be_cut_is_refused_with_its_neighbors() -> None:
     """B89."""
-    with pytest.raises(UsageError, match=r"multiple of batch_size \(8\), so 16 or 24; got 20"):
+    with pytest.raises(UsageError, match=r"multiple of --batch-size \(8\), so 16 or 24; got 20"):
         OptimizationSettings(batch_size=8, total_batch_size=20)
 
 
 @pytest.mark.parametrize(
     ("settings", "values", "message"),
     [
-        (ModelSettings, {"d_model": 0}, "d_model must be at least 1; got 0"),
+        (ModelSettings, {"d_model": 0}, "--d-model must be at least 1; got 0"),
         (
             OptimizationSettings,
             {"learning_rate": float("nan")},
-            "learning_rate must be a finite .* at least 0; got nan",
+            "--learning-rate must be a finite .* at least 0; got nan",
         ),
         (OptimizationSettings, {"learning_rate": float("inf")}, "must be a finite number of at least 0; got inf"),
-        (OptimizationSettings, {"max_steps": 10**29}, "max_steps must be at most 9223372036854775807; got 1000"),
+        (OptimizationSettings, {"max_steps": 10**29}, "--max-steps must be at most 9223372036854775807; got 1000"),
         *(
             pytest.param(OptimizationSettings, values, message, marks=pytest.mark.case("D46"))
             for values, message in (
-                ({"warmup_steps": 20, "max_steps": 10}, r"warmup_steps \(20\) must be below max_steps \(10\)"),
-                ({"warmup_steps": 10, "max_steps": 10}, r"warmup_steps \(10\) must be below max_steps \(10\)"),
+                ({"warmup_steps": 20, "max_steps": 10}, r"--warmup-steps \(20\) must be below --max-steps \(10\)"),
+                ({"warmup_steps": 10, "max_steps": 10}, r"--warmup-steps \(10\) must be below --max-steps \(10\)"),
                 (
                     {"warmup_steps": 10, "max_steps": 10, "schedule": "wsd", "decay_share": 1.0},
-                    r"warmup_steps \(10\) must be below max_steps \(10\)",
+                    r"--warmup-steps \(10\) must be below --max-steps \(10\)",
                 ),
                 (
                     {"warmup_steps": 60, "max_steps": 100, "schedule": "wsd", "decay_share": 0.5},
-                    r"warmup_steps \(60\) must be below max_steps \(100\) by the 50 steps of decay_share \(0\.5\)",
+                    r"--warmup-steps \(60\) must be below --max-steps \(100\) "
+                    r"by the 50 steps of --decay-share \(0\.5\)",
                 ),
-                ({"warmup_steps": 1, "max_steps": 1, "schedule": "constant"}, r"\(1\) must be below max_steps \(1\)"),
-                ({"warmup_steps": -1}, "warmup_steps must be at least 0; got -1"),
+                ({"warmup_steps": 1, "max_steps": 1, "schedule": "constant"}, r"\(1\) must be below --max-steps \(1\)"),
+                ({"warmup_steps": -1}, "--warmup-steps must be at least 0; got -1"),
             )
         ),
-        (MachineSettings, {"threads": 100_000}, "threads must be from 1 to 1024; got 100000"),
+        (MachineSettings, {"threads": 100_000}, "--threads must be from 1 to 1024; got 100000"),
         (OptimizationSettings, {"min_learning_rate_ratio": 1.5}, "from 0 to 1; got 1.5"),
-        (OptimizationSettings, {"betas": (0.9, 1.0)}, "betas must be at least 0 and below 1"),
-        (WatchSettings, {"log_interval": 0}, "log_interval must be at least 1; got 0"),
-        (WatchSettings, {"temperature": -1.0}, "temperature must be from 0 to 100; got -1.0"),
-        (WatchSettings, {"top_p": 1.5}, "top_p must be from 0 to 1; got 1.5"),
+        (OptimizationSettings, {"betas": (0.9, 1.0)}, "--betas must be at least 0 and below 1"),
+        (WatchSettings, {"log_interval": 0}, "--log-interval must be at least 1; got 0"),
+        (WatchSettings, {"temperature": -1.0}, "--temperature must be from 0 to 100; got -1.0"),
+        (WatchSettings, {"top_p": 1.5}, "--top-p must be from 0 to 1; got 1.5"),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(settings: type, values: dict[str, object], message: str) -> None:

@@ -35,7 +35,7 @@ def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
     ("grid", "message"),
     [
         (["learning_rat=1e-3,1e-2"], "unknown key 'learning_rat'. Did you mean 'learning_rate'?"),
-        (["batch_size=4,0"], "batch_size must be at least 1; got 0"),
+        (["batch_size=4,0"], "--batch-size must be at least 1; got 0"),
         ([], "nothing varies"),
     ],
 )

@@ -65,9 +65,9 @@ def test_values_are_toml_or_bare_words(text: str, values: list[Any]) -> None:
         (["output=a,b"], "the sweep sets it for each run"),
         (["learning_rat=1,2"], r"unknown key 'learning_rat'\. Did you mean 'learning_rate'\?"),
         (["learning_rate=fast,slow"], "learning_rate=fast"),
-        (["learning_rate=0.1,-1"], "learning_rate must be a finite number of at least 0; got -1"),
+        (["learning_rate=0.1,-1"], "--learning-rate must be a finite number of at least 0; got -1"),
         (["total_batch_size=33,64"], None),
-        (["batch_size=4,5", "total_batch_size=8"], "must be a multiple of batch_size"),
+        (["batch_size=4,5", "total_batch_size=8"], "must be a multiple of --batch-size"),
     ],
 )
 def test_what_is_wrong_is_said_before_the_first_run(grid: list[str], message: str | None) -> None:
@@ -262,7 +262,7 @@ def test_a_warm_up_that_is_left_open_is_each_runs_own() -> None:
         100,
     ]
     fixed = dataclasses.replace(BASE, optimization=OptimizationSettings(max_steps=1_000, warmup_steps=50))
-    with pytest.raises(UsageError, match=r"warmup_steps \(50\) must be below max_steps \(10\)"):
+    with pytest.raises(UsageError, match=r"--warmup-steps \(50\) must be below --max-steps \(10\)"):
         planned("max_steps=10", base=fixed)
 
 

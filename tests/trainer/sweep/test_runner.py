@@ -229,7 +229,7 @@ def test_runs_of_other_settings_are_not_mixed_in(settings: TrainSettings, change
 
 
 def test_a_model_that_cannot_be_is_refused_before_the_first_run(settings: TrainSettings, child: InProcess) -> None:
-    with pytest.raises(UsageError, match=r"run d_model=33: d_model \(33\) must be a multiple of num_heads \(2\)"):
+    with pytest.raises(UsageError, match=r"run d_model=33: --d-model \(33\) must be a multiple of --num-heads \(2\)"):
         sweep(settings, d_model=[32, 33])
     assert not child.commands
     assert not settings.output.exists()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shared.bpe import Tokenizer
-from shared.system.errors import printable
+from shared.system.errors import escape_unprintable
 from trainer import cli
 from trainer.evaluation.documents import DocumentReader
 from trainer.settings.encode import EncodeSettings
@@ -233,7 +233,7 @@ def test_wrong_lines_are_named(tmp_path: Path, line: str) -> None:
     with pytest.raises(CorpusError, match=r"a\.jsonl, line 3, ") as raised:
         read_whole(path)
     assert len(str(raised.value)) < 2000
-    assert printable(str(raised.value)) == str(raised.value)
+    assert escape_unprintable(str(raised.value)) == str(raised.value)
 
 
 @pytest.mark.parametrize("data", [b'{"text": "\xff"}\n', '{"text": "a"}\n'.encode("utf-16"), b"\xef\xbb\xbf\xff\n"])

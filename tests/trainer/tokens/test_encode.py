@@ -237,7 +237,7 @@ def test_the_first_document_is_for_training(tmp_path: Path, tokenizer: Tokenizer
     [
         ({"val_fraction": 0.0}, "between 0 and 1"),
         ({"val_fraction": float("nan")}, "between 0 and 1"),
-        ({"val_fraction": 0.1, "split": "test"}, "cannot be combined with split 'test'"),
+        ({"val_fraction": 0.1, "split": "test"}, "cannot be combined with --split 'test'"),
         ({"split": "../x"}, "split"),
         ({"separator": "---"}, r"'---' is not a special token of the tokenizer \(it has: '<|endoftext|>'\)"),
     ],

@@ -11,21 +11,30 @@ import fsspec
 import pytest
 
 from shared.bpe import Tokenizer, train_bpe
+from tests.trainer.made_text import SEPARATOR, made_documents
 from trainer.errors import InterruptedRunError, UsageError
 from trainer.settings.encode import EncodeSettings
 from trainer.tokens.encode import encode_files
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.timeout(300)]
 
-SEPARATOR = "<|endoftext|>"
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    first, second = (made_documents(size, seed) for seed, size in enumerate((1_500_000, 200_000)))
+    return write(SEPARATOR.join(first), "\n\n".join(second), tmp_path_factory.mktemp("texts"))
 
 
 @pytest.fixture(scope="module")
-def paths(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("texts")
-    text = (data_dir / "owt" / "owt_sample.txt").read_text("utf-8")[:1_500_000]
-    (folder / "a.txt").write_text(text, "utf-8")
-    (folder / "b.txt").write_text((data_dir / "lang" / "ja.txt").read_text("utf-8")[:200_000], "utf-8")
+def web_paths(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The same with pages of the web, and Japanese ones."""
+    texts = [(data_dir / name).read_text("utf-8") for name in ("owt/owt_sample.txt", "lang/ja.txt")]
+    return write(texts[0][:1_500_000], texts[1][:200_000], tmp_path_factory.mktemp("web"))
+
+
+def write(first: str, second: str, folder: Path) -> list[Path]:
+    (folder / "a.txt").write_text(first, "utf-8")
+    (folder / "b.txt").write_text(second, "utf-8")
     (folder / "c.jsonl").write_text("".join(json.dumps({"text": f"record {n}"}) + "\n" for n in range(500)))
     (folder / "d.txt").write_text(f"one{SEPARATOR}two{SEPARATOR} \n")
     return [folder / name for name in ("a.txt", "b.txt", "c.jsonl", "d.txt")]
@@ -40,24 +49,32 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("options", [{}, {"val_fraction": 0.05}, {"no_separator": True}], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("paths", {}), ("paths", {"val_fraction": 0.05}), ("paths", {"no_separator": True}), ("web_paths", {})],
+    ids=str,
+)
 def test_the_files_are_those_of_one_machine(
     ray_nodes: Any,
-    paths: list[Path],
+    kind: str,
     tokenizer: Tokenizer,
     tmp_path: Path,
     options: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    paths: list[Path] = request.getfixturevalue(kind)
     monkeypatch.chdir(paths[0].parent)
     names = [Path(path.name) for path in paths]
-    seen: list[int] = []
     for ray in (None, ray_nodes.address):
+        seen: list[int] = []
         settings = EncodeSettings(shard_tokens=50_000, ray=ray, **options)
         report = encode_files(names, tokenizer, tmp_path / str(ray), settings, progress=seen.append)
     one = files_in(tmp_path / "None")
     assert len(one) > 12
     assert files_in(tmp_path / ray_nodes.address) == one
+    assert len(seen) > 5
+    assert seen == sorted(seen)
     assert seen[-1] == report.bytes_read
 
 

@@ -225,7 +225,7 @@ def test_what_cannot_be_shown_is_refused(
     with pytest.raises(TrainerError, match="encode --manifest-for"):
         show("array.bin")
     for window in ("5", "5:5", "7:3", "a:b", "-3:5", "1:2:3", "", ":0", "²:3"):
-        with pytest.raises(UsageError, match="window must be START:STOP"):
+        with pytest.raises(UsageError, match="--window must be START:STOP"):
             InspectionSettings(window=window)
     with pytest.raises(UsageError, match="document must be at least 0"):
         InspectionSettings(document=-1)

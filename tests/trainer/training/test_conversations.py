@@ -183,7 +183,7 @@ def test_other_orders_take_masks_too(run: TrainSettings, change: Change) -> None
 def test_what_does_not_go_together_is_refused(chat: Path, run: TrainSettings, change: Change, tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match="do not fit into a context of 32 tokens"):
         train(change(run, context_length=32))
-    with pytest.raises(UsageError, match="context_schedule cuts windows"):
+    with pytest.raises(UsageError, match="--context-schedule cuts windows"):
         train(change(run, context_schedule="32:3"))
     template = chat / "tokens/chat_template.jinja"
     template.write_text(DEFAULT_TEMPLATE + " ")
@@ -226,5 +226,5 @@ def test_two_processes_equal_one(run: TrainSettings, change: Change, tmp_path: P
 
 
 def test_validation_that_would_count_nothing_is_refused(run: TrainSettings, change: Change) -> None:
-    with pytest.raises(UsageError, match=r"eval_tokens \(3\) covers no answer in the validation tokens: give more"):
+    with pytest.raises(UsageError, match=r"--eval-tokens \(3\) covers no answer in the validation tokens: give more"):
         train(change(run, eval_tokens=3))

@@ -184,16 +184,19 @@ def test_an_adapter_goes_on_beside_its_own_base_only(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lora_rank": 0}, "lora_rank must be at least 1; got 0"),
-        ({"lora_rank": 17}, r"lora_rank \(17\) must be at most 16: k_proj has a weight of 16 x 32"),
-        ({"lora_targets": "q_proj,embed_tokens"}, "lora_targets must be all-linear, or some of .*; got 'embed_tokens'"),
-        ({"lora_targets": ""}, "lora_targets must be all-linear, .*; got ''"),
-        ({"lora_alpha": 0.0}, "lora_alpha must be above 0"),
-        ({"lora_alpha": -1.0}, "lora_alpha must be a finite number of at least 0"),
-        ({"lora_rank": None, "lora_targets": "q_proj"}, "lora_targets is an option of LoRA: give --lora-rank"),
+        ({"lora_rank": 0}, "--lora-rank must be at least 1; got 0"),
+        ({"lora_rank": 17}, r"--lora-rank \(17\) must be at most 16: k_proj has a weight of 16 x 32"),
+        (
+            {"lora_targets": "q_proj,embed_tokens"},
+            "--lora-targets must be all-linear, or some of .*; got 'embed_tokens'",
+        ),
+        ({"lora_targets": ""}, "--lora-targets must be all-linear, .*; got ''"),
+        ({"lora_alpha": 0.0}, "--lora-alpha must be above 0"),
+        ({"lora_alpha": -1.0}, "--lora-alpha must be a finite number of at least 0"),
+        ({"lora_rank": None, "lora_targets": "q_proj"}, "--lora-targets is an option of LoRA: give --lora-rank"),
         ({"parallel": "fsdp"}, "use --parallel ddp"),
-        ({"embedding_learning_rate": 1e-3}, "embedding_learning_rate has no effect with --lora-rank"),
-        ({"extend_tokens": ("<|x|>",)}, "extend_tokens adds rows to the embedding, which LoRA would never train"),
+        ({"embedding_learning_rate": 1e-3}, "--embedding-learning-rate has no effect with --lora-rank"),
+        ({"extend_tokens": ("<|x|>",)}, "--extend-tokens adds rows to the embedding, which LoRA would never train"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(
@@ -205,7 +208,7 @@ def test_what_makes_no_sense_is_refused_by_name(
 
 
 def test_a_model_that_is_new_has_nothing_to_adapt(settings: TrainSettings, change: Change) -> None:
-    with pytest.raises(UsageError, match="lora_rank adapts a model that exists: give its folder with --init"):
+    with pytest.raises(UsageError, match="--lora-rank adapts an existing model: give its folder with --init"):
         change(settings, lora_rank=4)
 
 

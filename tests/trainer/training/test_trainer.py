@@ -90,7 +90,7 @@ def test_a_finished_run_can_be_resumed_and_made_longer(
     train(change(settings, resume=True))
     assert len(losses(settings)) == 10
     train(change(settings, resume=True, max_steps=12))
-    assert "max_steps was 10 and is 12 now" in caplog.text
+    assert "--max-steps was 10 and is 12 now" in caplog.text
     assert len(losses(settings)) == 12
     assert "max_steps = 12" in (settings.output / "train.toml").read_text()
 
@@ -347,7 +347,7 @@ def test_a_trial_of_a_long_run_has_its_learning_rates_and_can_be_gone_on_with(
     assert train(change(settings, stop_after=4)) == settings.output / "checkpoints" / "step-00000004"
     assert not (settings.output / "model").exists()
     assert rates(settings) == rates(whole)[:4]
-    with pytest.raises(UsageError, match=r"stop_after \(4\) must be above 4, the step of the checkpoint"):
+    with pytest.raises(UsageError, match=r"--stop-after \(4\) must be above 4, the step of the checkpoint"):
         train(change(settings, stop_after=4, resume=True))
     with caplog.at_level("INFO"):
         assert train(change(settings, stop_after=5, resume=True)).name == "step-00000005"  # where one is due as well
@@ -361,7 +361,7 @@ def test_a_trial_of_a_long_run_has_its_learning_rates_and_can_be_gone_on_with(
 @pytest.mark.case("D47")
 def test_a_trial_that_is_as_long_as_the_run_is_the_run(settings: TrainSettings, change: Change) -> None:
     assert train(change(settings, stop_after=10)) == settings.output / "model"
-    with pytest.raises(UsageError, match=r"stop_after \(11\) must be at most max_steps \(10\)"):
+    with pytest.raises(UsageError, match=r"--stop-after \(11\) must be at most --max-steps \(10\)"):
         change(settings, stop_after=11)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,18 @@ def test_a_run_at_work_and_killed(tmp_path: Path) -> None:
     killed = figures(exporter)
     assert ("resident_memory_bytes", "run") not in killed
     assert killed["loss", "run"] > 0
+
+
+def test_a_run_is_as_new_as_its_last_step_start_or_end(tmp_path: Path) -> None:
+    """Alerts about ended runs stop by it: one that fails before its first step, or when it is resumed, is a new one."""
+    folder = make_run(tmp_path / "run", end=2.0)
+    exporter = Exporter([folder])
+    for metrics, record in ((2000, 1000), (1000, 3000)):
+        os.utime(folder / "metrics.jsonl", (metrics, metrics))
+        os.utime(folder / "run.json", (record, record))
+        assert figures(exporter)["updated_timestamp_seconds", "run"] == max(metrics, record)
+    (folder / "metrics.jsonl").unlink()
+    assert figures(exporter)["updated_timestamp_seconds", "run"] == 3000
 
 
 def test_a_folder_that_disappears(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shared.system.errors import short_repr
 from trainer.evaluation.tasks.items import Item, Kind
 from trainer.text.formats import listed
 from trainer.text.utf8 import CorpusError
@@ -35,13 +36,13 @@ class Record:
     def texts(self, values: object, what: str) -> tuple[str, ...]:
         """A list that must hold texts, one at least."""
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-            raise self.error(f"expected a list of texts in {what}, found {_shown(values)}")
+            raise self.error(f"expected a list of texts in {what}, found {short_repr(values)}")
         return tuple(self.checked(value, what) for value in values)
 
     def checked(self, value: object, what: str) -> str:
         """A value that must be text which a tokenizer can encode."""
         if not isinstance(value, str):
-            raise self.error(f"expected text in {what}, found {_shown(value)}")
+            raise self.error(f"expected text in {what}, found {short_repr(value)}")
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             raise self.error(f"{what} has half of a surrogate pair, which is not text")
         return value
@@ -111,7 +112,7 @@ def _index(record: Record, label: object, choices: int) -> int:
     digits = label if isinstance(label, str) else str(label) if type(label) is int else ""
     index = int(digits) if len(digits) < 10 and digits.isascii() and digits.isdecimal() else -1
     if not 0 <= index < choices:
-        raise record.error(f"expected a label from 0 to {choices - 1}, found {_shown(label)}")
+        raise record.error(f"expected a label from 0 to {choices - 1}, found {short_repr(label)}")
     return index
 
 
@@ -126,13 +127,14 @@ def _arc(record: Record, _prompt: str) -> Item:
     elif isinstance(choices, Sequence) and all(isinstance(choice, Mapping) for choice in choices):
         texts, labels = ([choice.get(name) for choice in choices] for name in ("text", "label"))
     else:
-        raise record.error(f"expected choices, each with a text and a label, found {_shown(choices)}")
+        raise record.error(f"expected choices, each with a text and a label, found {short_repr(choices)}")
     texts, labels = record.texts(texts, "the choices"), record.texts(labels, "the labels of the choices")
     key = record.text("answerKey")
     if len(texts) != len(labels):
         raise record.error(f"has {len(texts)} choices, but {len(labels)} labels")
     if key not in labels:
-        raise record.error(f"expected one of the labels {_shown(labels)} in the field 'answerKey', found {_shown(key)}")
+        found = short_repr(key)
+        raise record.error(f"expected one of the labels {short_repr(labels)} in the field 'answerKey', found {found}")
     return Item(record.place, f"Question: {stem}\nAnswer:", texts, labels.index(key))
 
 
@@ -146,11 +148,6 @@ def _question(record: Record, prompt: str) -> Item:
 def _lambada(record: Record, _prompt: str) -> Item:
     context, _, word = record.text("text").rpartition(" ")
     return Item(record.place, context, (word,))
-
-
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 FORMATS = (

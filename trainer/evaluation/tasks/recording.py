@@ -23,7 +23,7 @@ def check_recordable(model: Path) -> None:
         UsageError: If it is one.
     """
     if model.is_dir() and not os.access(model, os.W_OK):
-        raise UsageError(f"{model} cannot be written to, so that no results can be recorded in it; leave out --record")
+        raise UsageError(f"{model} is not writable, so results cannot be saved; omit --record")
 
 
 def record(report: TaskReport) -> None:

@@ -118,7 +118,7 @@ class AnswerRunner:
         room = self.folder.config.context_length - self.rules.max_tokens
         if room < 1:
             raise UsageError(
-                f"max_answer_tokens must be less than {self.folder.config.context_length}, the context length of the "
+                f"--max-answer-tokens must be less than {self.folder.config.context_length}, the context length of the "
                 f"model; got {self.rules.max_tokens}"
             )
         object.__setattr__(self, "_room", room)

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from shared.system.errors import printable
+from shared.system.errors import escape_unprintable
 from trainer.evaluation.tasks.evaluate import TaskReport, TaskResult
 
 
@@ -48,7 +48,7 @@ def to_table(report: TaskReport) -> Group:
     for name in ("questions", "metric", "value", "± stderr"):
         table.add_column(name, justify="left" if name == "metric" else "right")
     for result in report.results:
-        heads = (printable(str(result.path)), result.format.name, f"{result.work.items:,}")
+        heads = (escape_unprintable(str(result.path)), result.format.name, f"{result.work.items:,}")
         for name, (value, stderr) in result.metrics.items():
             table.add_row(*heads, name, _cell(value), _cell(stderr))
             heads = ("", "", "")

@@ -1,4 +1,4 @@
-// The sections of the page but for the curves: from what they show to elements.
+// The sections of the page except for the curves: from what they show to elements.
 import { element, grouped, readable } from "./dom.js";
 import { namedRun, swatch } from "./looks.js";
 import { svg } from "./svg.js";

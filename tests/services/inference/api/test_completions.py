@@ -102,7 +102,7 @@ def test_nothing_to_start_from_is_refused(client: TestClient, prompt: Any) -> No
 def test_the_prompt_that_is_too_long_is_named(client: TestClient) -> None:  # B55
     status, error = refusal(client, prompt=["a", "~" * CONTEXT])
     assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", "prompt[1]")
-    assert f"{CONTEXT} tokens, the limit is {CONTEXT - 1}" in error["message"]
+    assert f"{CONTEXT} tokens exceed the limit of {CONTEXT - 1}" in error["message"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -194,7 +194,7 @@ def test_stop_strings_wait_for_min_tokens(complete: Any) -> None:
     ],
 )
 def test_large_lists_are_counted_before_each_entry_is_looked_at(field: str, value: list[Any]) -> None:
-    with pytest.raises(ValidationError, match=r"the limit is 64|more than 524,288 entries") as refused:
+    with pytest.raises(ValidationError, match=r"the limit of 64|more than 524,288 token ids in total") as refused:
         CompletionRequest.model_validate({"prompt": "a", field: value})
     assert refused.value.error_count() == 1
 

@@ -67,7 +67,7 @@ def test_generated_tokens_alone(complete: Any, tokenizer: Tokenizer, reference: 
     with_top = complete(**body, logprobs=2)["choices"][0]["logprobs"]
     assert with_top["token_logprobs"] == choice["logprobs"]["token_logprobs"]
     for chosen, top in zip(with_top["token_logprobs"], with_top["top_logprobs"], strict=True):
-        assert chosen == max(top.values()), "the likeliest was taken"
+        assert chosen == max(top.values()), "the most likely was taken"
 
 
 def test_streamed_entries_add_up(complete: Any, chunks: Any) -> None:

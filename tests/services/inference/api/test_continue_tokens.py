@@ -121,9 +121,9 @@ def test_nothing_is_left_to_generate(client: TestClient, tokenizer: Tokenizer) -
     ("body", "param", "message"),
     [
         ({"continue_tokens": [320]}, "continue_tokens", "320"),
-        ({"continue_tokens": [1, 2, 3], "max_tokens": 2}, "continue_tokens", "the limit is max_tokens, which is 2"),
+        ({"continue_tokens": [1, 2, 3], "max_tokens": 2}, "continue_tokens", "3 tokens exceed max_tokens (2)"),
         ({"continue_tokens": [1], "echo": True}, "echo", "continue_tokens"),
-        ({"continue_tokens": [1] * 200, "max_tokens": 200}, "max_tokens", "the limit is"),
+        ({"continue_tokens": [1] * 200, "max_tokens": 200}, "max_tokens", "exceeds the limit of"),
     ],
 )
 def test_what_cannot_be_continued_is_refused(client: TestClient, body: Any, param: str, message: str) -> None:

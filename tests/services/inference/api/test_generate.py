@@ -130,7 +130,7 @@ def test_prompts_beyond_the_context_are_refused(client: TestClient, times: int) 
     for prompt in ("~" * CONTEXT * times, [126] * CONTEXT * times):
         status, error = refusal(client, prompt=prompt)
         assert (status, error["code"]) == (400, "context_length_exceeded")
-        assert f" tokens, the limit is {CONTEXT - 1}: prompt and generated text share" in error["message"]
+        assert f" tokens exceed the limit of {CONTEXT - 1} (context length {CONTEXT}, shared by" in error["message"]
         if times == 1 or isinstance(prompt, list):
             assert error["message"].startswith(f"prompt: {CONTEXT * times} tokens")
 

@@ -1,4 +1,4 @@
-"""How tokens are spelt in answers; the bytes of U+1F600 are from the Unicode standard's table of UTF-8."""
+"""How tokens are spelled in answers; the bytes of U+1F600 are from the Unicode standard's table of UTF-8."""
 
 import asyncio
 import json

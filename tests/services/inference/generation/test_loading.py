@@ -15,7 +15,7 @@ from shared.lm import read_description
 
 
 class OtherModel:
-    """Stands for a model's process that read the folder after it was replaced."""
+    """Stands for an engine process that read the folder after it was replaced."""
 
     ended: ClassVar[list["OtherModel"]] = []
 
@@ -41,7 +41,7 @@ def test_the_worker_imports_no_pydantic_to_read_its_configuration(
 ) -> None:
     start = Mock(side_effect=OSError(12, "no memory"))
     monkeypatch.setattr("services.inference.generation.loading.ModelProcess", start)
-    with pytest.raises(LoadError, match="cannot start the worker process: no memory"):
+    with pytest.raises(LoadError, match="cannot start the engine process: no memory"):
         load_served_model(InferenceSettings(model_dir=model_dir, kv_cache_bytes="64MiB"))
     config = start.call_args.args[0]
     assert config.kv_cache_bytes == 64 << 20

@@ -123,7 +123,7 @@ def test_a_text_that_can_never_fit_is_refused_and_not_encoded(
     assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", field)
     assert error["message"].startswith(f"{field}: at least ")
     assert (
-        f"tokens, the limit is {CONTEXT - 1}: prompt and generated text share a context of {CONTEXT} tokens"
+        f"tokens exceed the limit of {CONTEXT - 1} (context length {CONTEXT}, shared by prompt and generated text)"
         in error["message"]
     )
 
@@ -136,7 +136,7 @@ def test_the_refusal_takes_no_memory(client: TestClient, request_: Any) -> None:
     model = client.app.state.lifecycle.resource  # type: ignore[attr-defined]
     tracemalloc.start()
     try:
-        with pytest.raises(ApiError, match="the limit is 127"):
+        with pytest.raises(ApiError, match="the limit of 127"):
             prepare_request(request_, model, 16)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000, "an eighth of the text"
     finally:

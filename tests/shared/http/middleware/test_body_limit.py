@@ -49,7 +49,7 @@ def test_the_limit_itself_fits(address: tuple[str, int]) -> None:
     body += b" "
     answer = exchange(address, f"Content-Length: {LIMIT + 1}\r\n", body)
     assert answer.startswith(b"HTTP/1.1 413")
-    assert b"the body has 10,001 bytes, the limit is 10,000" in answer
+    assert b"the body of 10,001 bytes exceeds the limit of 10,000" in answer
 
 
 def test_a_large_body_is_refused_before_it_is_sent(address: tuple[str, int]) -> None:  # B69

@@ -133,7 +133,7 @@ def test_a_collector_that_is_gone_does_not_hold_up_the_end(
 
 def test_missing_packages_are_named(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(SettingsError, match=r"OWNLM_OTLP_ENDPOINT is set.*pip install 'ownlm\[otel\]'"):
+    with pytest.raises(SettingsError, match=r"OWNLM_OTLP_ENDPOINT is set.*pip install .*'\.\[otel\]' in the checkout"):
         build(otlp_endpoint="http://127.0.0.1:9")
 
 

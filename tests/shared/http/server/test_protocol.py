@@ -114,7 +114,7 @@ def test_a_request_that_does_not_arrive_is_told_408(hasty: tuple[str, int]) -> N
         last = answer[answer.rindex(b"HTTP/1.1 ") :]
         assert last.startswith(b"HTTP/1.1 408 "), part
         assert error_of(last)["message"] == "the request was not received within 1 s (OWNLM_CLIENT_TIMEOUT)"
-    assert refusals(hasty, "request_timeout") == len(parts)
+    assert refusals(hasty, "client_timeout") == len(parts)
 
 
 def test_a_request_that_was_answered_before_its_end_is_not_answered_again(hasty: tuple[str, int]) -> None:
@@ -123,7 +123,7 @@ def test_a_request_that_was_answered_before_its_end_is_not_answered_again(hasty:
         answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 404 ")
     assert answer.count(b"HTTP/1.1 ") == 1
-    assert refusals(hasty, "request_timeout") == 0
+    assert refusals(hasty, "client_timeout") == 0
 
 
 def test_a_drip_does_not_keep_a_connection_open(hasty: tuple[str, int]) -> None:
@@ -240,7 +240,7 @@ def test_a_connection_that_says_nothing_is_closed(hasty: tuple[str, int], sent: 
     with connect(hasty) as connection:
         connection.sendall(sent)
         assert read_all(connection) == b""
-    assert refusals(hasty, "request_timeout") == 0
+    assert refusals(hasty, "client_timeout") == 0
 
 
 def test_a_head_without_an_end_is_refused(build: Any, serve: Any) -> None:

@@ -133,7 +133,7 @@ def test_a_byte_order_mark_is_no_text(name: str, tmp_path: Path) -> None:
         (HELLASWAG | {"label": 4}, "line 2: expected a label from 0 to 3, found 4"),
         (HELLASWAG | {"label": "-1"}, "line 2: expected a label from 0 to 3, found '-1'"),
         (HELLASWAG | {"label": "³"}, "line 2: expected a label from 0 to 3, found '³'"),
-        (HELLASWAG | {"label": "1" * 5000}, r"line 2: expected a label from 0 to 3, found '1{56}\.\.\."),
+        (HELLASWAG | {"label": "1" * 5000}, r"line 2: expected a label from 0 to 3, found '1{47}\.\.\.1{48}'$"),
         (HELLASWAG | {"label": True}, "line 2: expected a label from 0 to 3, found True"),
         (HELLASWAG | {"label": 2.0}, "line 2: expected a label from 0 to 3, found 2.0"),
         (HELLASWAG | {"endings": []}, r"line 2: expected a list of texts in the field 'endings', found \[\]"),
