@@ -124,7 +124,7 @@ def clean(path: Path, output: Path, kind: str | None, *, workers: int) -> float:
     return time.perf_counter() - begin
 
 
-SIZE, PART = 1e12, 128e6
+SIZE, PART = 1e12, 256e6
 CORES, NETWORK, DOLLARS = 32, 3e9, 1.5  # of a node: cores, bytes a second, price an hour
 ENTRY_BYTES = 26  # of a pretoken's count on its way
 TOKEN_BYTES = 2 / 4.4  # of token files for each byte of text
