@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -39,8 +39,11 @@ def operation_id(route: APIRoute) -> str:
 class BodyRoute(APIRoute):
     """A route for `async def endpoint(body: SomeModel, request: Request)`, which returns JSON or a `Response`.
 
-    FastAPI declares and documents it. The body is read here: resolving dependencies and reading a body three times
-    takes FastAPI longer than encoding a sentence.
+    FastAPI only documents it. It is found by its exact path, and its body is read here: FastAPI's router, dependencies
+    and three reads of a body take longer than encoding a sentence. So it has no dependencies, path or query parameters
+    or injected background tasks, and `response_model` converts nothing. The app's exception handlers are not called:
+    `AdmissionMiddleware` answers an `ApiError`, and anything else with 500. Starlette's `handle` and FastAPI's
+    `get_route_handler` have the same effect with a third and three quarters more processor time for a small request.
 
     Args:
         path: The route's path.
@@ -60,7 +63,7 @@ class BodyRoute(APIRoute):
         super().__init__(path, endpoint, methods=["POST"], generate_unique_id_function=operation_id, **options)
         model = endpoint.__annotations__["body"]
         assert issubclass(model, BaseModel)
-        self._validate = model.__pydantic_validator__.validate_python
+        self._validate = TypeAdapter(model).validator.validate_python
         self._raw = raw
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,8 +121,7 @@ def add_body_routes(app: FastAPI, *routes: BodyRoute) -> None:
 class _BodyRouteMiddleware:
     """Dispatches POST requests to its routes.
 
-    FastAPI's three middlewares and its router serve what these routes do not have: dependencies, files, path
-    parameters. They take as long as encoding a sentence.
+    FastAPI's middlewares and its router serve what these routes do not have, see `BodyRoute`.
     """
 
     def __init__(self, app: ASGIApp, routes: Sequence[BodyRoute]) -> None:
