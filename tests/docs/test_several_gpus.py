@@ -17,7 +17,7 @@ from trainer.tokens.encode import encode_files
 PAGE = DOCS / "how-to" / "several-gpus.md"
 
 
-@pytest.mark.ray
+@pytest.mark.slow
 def test_several_machines(s3: str, tmp_path: Path) -> None:
     bucket = f"{s3}/{tmp_path.name}"
     (tmp_path / "text.txt").write_text(SEPARATOR.join(made_documents(30_000)), encoding="utf-8")
