@@ -128,7 +128,8 @@ def fetch_newest(settings: TrainSettings, processes: Processes) -> None:
     processes.barrier()
     if processes.is_first_here:
         for step in store.steps():
-            if step == newest or _try(store.download, step, folder):
+            is_here = step == newest or (step in here and is_intact(here[step]))
+            if is_here or _try(store.download, step, folder):
                 break
     processes.barrier()
 
