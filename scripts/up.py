@@ -3,6 +3,7 @@
 import argparse
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -57,13 +58,23 @@ def main() -> int:
             )
     if args.model is None:
         output = DEMO.relative_to(ROOT)  # short in what is printed
-        trained = subprocess.run([sys.executable, "-m", "trainer", "demo", "--output", output], cwd=ROOT, check=False)
-        if trained.returncode != 0:
-            return trained.returncode
+        returncode = run_until_it_ends([sys.executable, "-m", "trainer", "demo", "--output", str(output)])
+        if returncode != 0:
+            return returncode
     fault = fault_of(args.model or DEMO)
     if fault:
         return refuse(fault)
     return serve(args.model or DEMO, ports)
+
+
+def run_until_it_ends(command: list[str]) -> int:
+    """Run a program, which gets the terminal's Ctrl-C too; `subprocess.run` would kill it while it saves its work."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        with subprocess.Popen(command, cwd=ROOT) as process:
+            return process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def refuse(reason: str) -> int:

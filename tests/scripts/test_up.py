@@ -98,3 +98,26 @@ def test_it_serves_and_stops_cleanly(model_folder: Path, stop: signal.Signals, h
     for port in (inference, tokenizer):
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_ctrl_c_lets_the_trainer_save(tmp_path: Path) -> None:
+    """`subprocess.run` would kill it a quarter of a second later, and print a traceback."""
+    trainer = (
+        "import signal, sys, time\n"
+        "def save(*_):\n time.sleep(1)\n open('saved', 'w').close()\n sys.exit(130)\n"
+        "signal.signal(signal.SIGINT, save)\nopen('running', 'w').close()\ntime.sleep(60)"
+    )
+    program = f"import scripts.up as up, sys, pathlib; up.ROOT = pathlib.Path({str(tmp_path)!r})\n"
+    program += f"sys.exit(up.run_until_it_ends([sys.executable, '-c', {trainer!r}]))"
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=root, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        while not (tmp_path / "running").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert (tmp_path / "saved").exists()
+    assert errors == b""
