@@ -26,6 +26,9 @@ PORT = 8002
 
 LOCAL = "127.0.0.1"
 
+# asyncio fails as often in a row to accept once file descriptors run out (CPython issue 151615), beside a run.
+_BACKLOG = 16
+
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens.
@@ -77,6 +80,7 @@ class WatchServer(uvicorn.Server):
             ws="none",
             proxy_headers=False,
             timeout_graceful_shutdown=3,
+            backlog=_BACKLOG,
         )
         super().__init__(config)
 
