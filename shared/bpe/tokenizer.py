@@ -276,11 +276,8 @@ class Tokenizer:
         >>> [*tokenizer.encode_iterable(["Hel", "lo wor", "ld"])] == tokenizer.encode("Hello world")
         True
         """
-        begun = False
-        for chunk, follows_text in self.chunker(allowed_special=allowed_special).parts(blocks):
-            continues = follows_text or (begun and self.vocabulary.only_first)
+        for chunk, continues in self.chunker(allowed_special=allowed_special).parts(blocks):
             ids = self._text_encoder.encode(chunk, allowed_special, add_special_tokens=False, continues=continues)
-            begun = True
             yield from ids.tolist()
 
     def encode_with_offsets(
@@ -371,9 +368,14 @@ class Tokenizer:
         token = self.token_bytes(id)
         return [TreeNode(0, id, 0, 1, None)] if id in self.vocabulary.byte_tokens else self._merge_tree.of(token)
 
-    def chunker(self, *, allowed_special: AllowedSpecial = ()) -> Chunker:
-        """A `Chunker` whose chunks this tokenizer encodes as it would the whole text."""
-        return self._text_encoder.chunker(allowed_special)
+    def chunker(self, *, allowed_special: AllowedSpecial = (), separator: str | None = None) -> Chunker:
+        """A `Chunker` whose chunks this tokenizer encodes as it would the whole text.
+
+        Args:
+            allowed_special: Special tokens that are recognized in the text, or "all".
+            separator: The one of them that separates documents, for `encode_documents`.
+        """
+        return self._text_encoder.chunker(allowed_special, separator)
 
     def warm_up(self) -> None:
         """Load the kernels and build the tables now, instead of with the first text."""

@@ -83,7 +83,8 @@ class ParallelEncoder:
             for chunk in staged(chunks, self.stage, "read"):
                 yield Job(partial(self._encode_text, text.name, chunk.offset, chunk.read, False), chunk.size)
             return
-        chunker = self.tokenizer.chunker(allowed_special=() if self.separator is None else (self.separator,))
+        allowed = () if self.separator is None else (self.separator,)
+        chunker = self.tokenizer.chunker(allowed_special=allowed, separator=self.separator)
         characters = escaped_characters(text, 0, self.memory.part)
         offset = 0
         parts = chunker.parts(characters, name=text.name, longest=self.memory.part)

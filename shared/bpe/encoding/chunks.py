@@ -55,6 +55,8 @@ class Chunker:
         prefix_space: Whether a space is put before chunks that begin with none.
         only_at_added: Split only at added tokens, where some of these can be found only in the normalized text.
         between_pieces: Split before spaces, as byte fallback allows, for any pattern.
+        only_first: What follows an added token continues the text, as what follows text does; except for a separator.
+        separator: The special token between documents.
         chunk_characters: The least length of a chunk. A text without boundaries is a single chunk.
     """
 
@@ -67,6 +69,8 @@ class Chunker:
         prefix_space: bool = False,
         only_at_added: bool = False,
         between_pieces: bool = False,
+        only_first: bool = False,
+        separator: str | None = None,
         chunk_characters: int = CHUNK_CHARACTERS,
     ):
         boundaries = _BEFORE_SPACES if prefix_space else _BOUNDARIES_UNDER_NFC if nfc else _BOUNDARIES
@@ -74,6 +78,7 @@ class Chunker:
         if between_pieces and not only_at_added:
             self._boundaries = _BETWEEN_PIECES
         self._matcher = matcher
+        self._only_first, self._separator = only_first, separator
         self._chunk_characters = chunk_characters
 
     def chunks(self, blocks: Iterable[str], *, name: str = "the text", longest: int = 1 << 62) -> Iterator[str]:
@@ -86,7 +91,9 @@ class Chunker:
     def parts(
         self, blocks: Iterable[str], *, name: str = "the text", longest: int = 1 << 62
     ) -> Iterator[tuple[str, bool]]:
-        """Yield each chunk, and whether it continues text: begins neither the whole nor after an added token.
+        """Yield each chunk, and whether it continues a text: begins neither the whole nor after an added token.
+
+        Where spaces are put before the first text only, it must be the separator.
 
         Args:
             blocks: The text, split anywhere.
@@ -108,10 +115,10 @@ class Chunker:
             if length < wanted:
                 continue
             text = "".join(gathered)
-            end, is_after_added = self.last_boundary(text)
+            end, continues_text = self.last_boundary(text)
             if end:
                 yield text[:end], continues
-                continues = not is_after_added
+                continues = continues_text
             gathered, length = [text[end:]], len(text) - end
             # Doubling keeps the time linear where a long text has no boundary.
             wanted = max(self._chunk_characters, 2 * length)
@@ -119,24 +126,24 @@ class Chunker:
             yield "".join(gathered), continues
 
     def last_boundary(self, text: str) -> tuple[int, bool]:
-        """The last boundary in the beginning of a text, for any continuation, and whether an added token ends there.
+        """The last boundary in the beginning of a text, for any continuation, and whether the text continues there.
 
-        It is 0 if there is none.
+        It is 0 if there is none. See `parts`.
         """
         undecided = self._matcher.undecided_from(text)
-        after_added = 0
+        after_added, continues = 0, False
         for match in self._matcher.find(text):
             # White space still to come would belong to a token that strips it.
             may_grow = match.token.rstrip and match.end == len(text)
             if may_grow or match.end > undecided:
                 undecided = min(undecided, match.start)
                 break
-            after_added = match.end
+            after_added, continues = match.end, self._only_first and match.token.content != self._separator
         if self._boundaries is not None:
             boundary = self._boundaries.search(text, after_added, max(after_added, undecided))
             if boundary is not None:
-                return boundary.start(), boundary.start() == after_added
-        return after_added, True
+                return boundary.start(), continues or boundary.start() != after_added
+        return after_added, continues
 
     def _small(self, blocks: Iterable[str]) -> Iterator[str]:
         for block in blocks:

@@ -98,19 +98,30 @@ class Segmenter:
         return self._matchers(frozenset(allowed_special))
 
     def segments(
-        self, text: str, matchers: Matchers, *, with_origins: bool, continues: bool = False
+        self,
+        text: str,
+        matchers: Matchers,
+        *,
+        with_origins: bool,
+        continues: bool = False,
+        separator: str | None = None,
     ) -> Iterator[Segment]:
         """The segments of a text in order; no space is put before it if it continues another.
+
+        What follows a separator is a text of its own.
 
         Raises:
             TokenizerError: A character has a byte without a token.
         """
+        restart = None if separator is None else self.special_tokens[separator]
+        is_first = True
         for start, verbatim, token in matchers.verbatim.split(text):
             origins = _NO_ORIGINS
             if with_origins:
                 origins = np.arange(start, start + len(verbatim))[:, None] + np.arange(2)
             if token is not None:
                 yield Segment(verbatim, token, origins)
+                is_first = token.id == restart
                 continue
             normalized = self._normalized(verbatim)
             if with_origins and self._nfc and normalized != verbatim:
@@ -122,8 +133,10 @@ class Segmenter:
                 origins_of_part = origins[first : first + len(part)]
                 if added is not None:
                     yield Segment(part, added, origins_of_part)
+                    is_first = added.id == restart
                     continue
-                lacks_space = begins and self._lacks_space(part, is_first=start + first == 0)
+                lacks_space = begins and self._lacks_space(part, is_first=is_first)
+                is_first = False
                 plain = f" {part}" if lacks_space else part
                 self._check_bytes(plain)
                 if lacks_space:
@@ -150,7 +163,9 @@ class Segmenter:
                 self._check_bytes(plain)
                 yield plain
 
-    def split_plain(self, text: str, matchers: Matchers, *, continues: bool = False) -> tuple[list[str], Layout]:
+    def split_plain(
+        self, text: str, matchers: Matchers, *, continues: bool = False, separator: str | None = None
+    ) -> tuple[list[str], Layout]:
         """The plain segments of a text, and the layout of all its segments; see `segments`.
 
         Raises:
@@ -168,7 +183,8 @@ class Segmenter:
             return [whole], _PLAIN
         plain: list[str] = []
         layout: Layout = []
-        for segment in self.segments(text, matchers, with_origins=False, continues=continues):
+        segments = self.segments(text, matchers, with_origins=False, continues=continues, separator=separator)
+        for segment in segments:
             layout.append(None if segment.token is None else segment.token.id)
             if segment.token is None:
                 plain.append(segment.text)

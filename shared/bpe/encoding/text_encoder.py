@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -40,8 +39,6 @@ class TextEncoder:
         self.is_linear = is_named(vocabulary.pattern) or bool(vocabulary.byte_tokens)
         self._template = Template(vocabulary.prefix, vocabulary.suffix)
         self.segmenter = Segmenter(vocabulary)
-        # What is between two separators is a text of its own.
-        self._documents = Segmenter(replace(vocabulary, only_first=False)) if vocabulary.only_first else self.segmenter
         # Whether the bytes that are encoded are those of the text, if no special token is allowed.
         all_special = all(token.special for token in vocabulary.added)
         self._is_plain = self.segmenter.keeps_text and all_special and self.is_linear
@@ -58,19 +55,20 @@ class TextEncoder:
         """As `Tokenizer.encode_to_numpy`, and for what `Chunker.parts` yields."""
         if not allowed_special and not add_special_tokens and len(text) <= _SHORT and self._is_plain:
             return self._encoder.encode_short(text)
-        ids = self._encode(self.segmenter, text, allowed_special, continues=continues, max_threads=max_threads)
+        ids = self._encode(text, allowed_special, continues=continues, max_threads=max_threads)
         return self._template.wrap(ids) if add_special_tokens else ids
 
     def _encode(
         self,
-        segmenter: Segmenter,
         text: str,
         allowed_special: AllowedSpecial,
         *,
         continues: bool,
+        separator: str | None = None,
         max_threads: int | None = None,
     ) -> Ids:
-        plain, layout = segmenter.split_plain(text, segmenter.matchers(allowed_special), continues=continues)
+        matchers = self.segmenter.matchers(allowed_special)
+        plain, layout = self.segmenter.split_plain(text, matchers, continues=continues, separator=separator)
         return join_segments(layout, self._encode_plain(plain, max_threads))
 
     def encode_segments(self, texts: Iterable[str]) -> list[Ids]:
@@ -115,7 +113,8 @@ class TextEncoder:
         """As `Tokenizer.encode_documents`."""
         allowed = () if separator is None else (separator,)
         if not self.can_split_bytes:
-            return self._encode(self._documents, str(data, "utf-8"), allowed, continues=continues).astype(dtype)
+            text = str(data, "utf-8")
+            return self._encode(text, allowed, continues=continues, separator=separator).astype(dtype)
         self.segmenter.matchers(allowed)  # raises for an unknown separator
         spelling = b"" if separator is None else separator.encode()
         terminator = -1 if separator is None else self.segmenter.special_tokens[separator]
@@ -140,7 +139,7 @@ class TextEncoder:
         plain = all(token.special and not token.lstrip and not token.rstrip for token in added)
         return plain and self.is_linear and self.segmenter.keeps_text
 
-    def chunker(self, allowed_special: AllowedSpecial) -> Chunker:
+    def chunker(self, allowed_special: AllowedSpecial, separator: str | None) -> Chunker:
         """As `Tokenizer.chunker`."""
         matchers, vocabulary = self.segmenter.matchers(allowed_special), self._vocabulary
         return Chunker(
@@ -150,6 +149,8 @@ class TextEncoder:
             prefix_space=vocabulary.prefix_space,
             only_at_added=bool(matchers.normalized) or (vocabulary.prepended_space and not vocabulary.byte_tokens),
             between_pieces=self._has_pieces_of_words,
+            only_first=vocabulary.only_first,
+            separator=separator,
         )
 
     @cached_property

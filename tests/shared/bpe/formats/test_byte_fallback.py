@@ -247,16 +247,24 @@ def test_damaged_vocabularies_are_refused(trained: dict[str, Any], tmp_path: Pat
     refuse("joins the ids 13 and .*, of which one is not an ordinary token", **byte_merge)
 
 
+@pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_documents_are_encoded_each_by_itself(form: str, trained: dict[str, Any], tmp_path: Path) -> None:
-    """As `tokenizers` encodes a list of them; a document that is cut continues without another space."""
-    ours, theirs = both(variant(trained, form), tmp_path)
-    documents = ["One day", " a\n", "", "é  the end"]
+def test_documents_are_encoded_each_by_itself(
+    form: str, normalized: bool, trained: dict[str, Any], tmp_path: Path
+) -> None:
+    """As `tokenizers` encodes a list of them; a document that is cut continues without another space.
+
+    So does one behind an added token that is not the separator, if spaces are put before the first text only.
+    """
+    content = variant(trained, form)
+    marker = added(2500, "<m>", special=False, normalized=normalized)
+    ours, theirs = both({**content, "added_tokens": [*content["added_tokens"], marker]}, tmp_path)
+    documents = ["One day", " a\n", "", "é  the<m>end<m> of<m>", "<m>one", "<m><m>", "day"]
     expected = [encoding.ids for encoding in theirs.encode_batch(documents, add_special_tokens=False)]
     joined = [*chain.from_iterable([*ids, 2] for ids in expected)][:-1]
     text = "</s>".join(documents)
     assert ours.encode_documents(text.encode(), "</s>").tolist() == joined
-    chunker = ours.chunker(allowed_special=["</s>"])
+    chunker = ours.chunker(allowed_special=["</s>"], separator="</s>")
     chunker._chunk_characters = 1
     parts = [
         ours.encode_documents(part.encode(), "</s>", continues=continues).tolist()
