@@ -19,6 +19,8 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import (
     panel_product_2,
     panel_product_3,
     panel_product_4,
+    panel_product_5,
+    panel_product_6,
     panel_product_8,
     panel_product_12,
     swiglu,
@@ -192,7 +194,13 @@ def float_panel(panel: Panel, x: Rows, num_rows: int64, out: Rows, column: int64
         elif has_many_registers() and left >= 8:
             panel_product_8(panel, x, row, out, column, add)
             row += 8
-        elif has_many_registers() and left >= 4:
+        elif not has_many_registers() and left >= 6:
+            panel_product_6(panel, x, row, out, column, add)
+            row += 6
+        elif not has_many_registers() and left == 5:
+            panel_product_5(panel, x, row, out, column, add)
+            row += 5
+        elif left >= 4:
             panel_product_4(panel, x, row, out, column, add)
             row += 4
         elif left >= 3:

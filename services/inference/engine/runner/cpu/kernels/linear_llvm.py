@@ -49,12 +49,16 @@ def _panel_product(rows: int):
             place = builder.add(builder.mul(first, stride), column)
             target = address(context, builder, out_kind.types[0], values, place, FLOAT)
 
+            width = _VECTORS if rows <= 2 or _has_many_registers() else 1
+
             def write(number_kind):
-                sums = _accumulate(builder, weights, number_kind, depth, gap, activations)
-                for row, of_row in enumerate(sums):
-                    for number, total in enumerate(of_row):
-                        place = builder.add(builder.mul(stride, word(row)), word(number * LANES))
-                        store_or_add(builder, total, offset(builder, target, place), add)
+                for vector in range(0, _VECTORS, width):
+                    begin = offset(builder, weights, vector * LANES * number_kind.size)
+                    sums = _accumulate(builder, begin, width, number_kind, depth, gap, activations)
+                    for row, of_row in enumerate(sums):
+                        for number, total in enumerate(of_row, start=vector):
+                            place = builder.add(builder.mul(stride, word(row)), word(number * LANES))
+                            store_or_add(builder, total, offset(builder, target, place), add)
 
             for_kind(builder, kind, write, among=(FLOAT32, FLOAT16))
             return context.get_dummy_value()
@@ -68,15 +72,17 @@ panel_product_1 = _panel_product(1)
 panel_product_2 = _panel_product(2)
 panel_product_3 = _panel_product(3)
 panel_product_4 = _panel_product(4)
+panel_product_5 = _panel_product(5)
+panel_product_6 = _panel_product(6)
 panel_product_8 = _panel_product(8)
 panel_product_12 = _panel_product(12)
 
 
-def _accumulate(builder, panel, of_kind, depth, gap, activations):
-    """The sums of all rows, a list of vectors each, over a depth that is a multiple of 4."""
+def _accumulate(builder, panel, width, of_kind, depth, gap, activations):
+    """The sums of all rows, a list of `width` vectors each, over a depth that is a multiple of 4."""
     # LLVM moves the loads of several inputs to the front, where with many rows they fit in no registers.
     unroll = 4 if len(activations) <= 3 else 1
-    loop = Loop(builder, [ZERO] * (len(activations) * _VECTORS), unroll)
+    loop = Loop(builder, [ZERO] * (len(activations) * width), unroll)
     sums = list(loop.state)
     line = PANEL * of_kind.size
     end = offset(builder, panel, builder.mul(depth, word(line)))
@@ -86,16 +92,16 @@ def _accumulate(builder, panel, of_kind, depth, gap, activations):
         k = builder.add(loop.index, word(step))
         first = offset(builder, panel, builder.mul(k, word(line)))
         weights = [
-            of_kind.load(builder, offset(builder, first, LANES * of_kind.size * number)) for number in range(_VECTORS)
+            of_kind.load(builder, offset(builder, first, LANES * of_kind.size * number)) for number in range(width)
         ]
         for row, pointer in enumerate(activations):
             activation = broadcast(builder, builder.load(offset(builder, pointer, k)), LANES)
             for number, weight in enumerate(weights):
-                place = row * _VECTORS + number
+                place = row * width + number
                 sums[place] = multiply_add(builder, weight, activation, sums[place])
     loop.close(depth, sums)
     # The last pass's values; its body dominates what follows.
-    return [sums[row * _VECTORS : (row + 1) * _VECTORS] for row in range(len(activations))]
+    return [sums[row * width : (row + 1) * width] for row in range(len(activations))]
 
 
 @intrinsic
@@ -135,7 +141,11 @@ def has_many_registers(typing_context):
     """See `intrinsics`."""
 
     def generate(context, builder, signature, arguments):
-        is_arm = "aarch64" in llvm.get_process_triple() or "arm64" in llvm.get_process_triple()
-        return ir.Constant(BIT, int(is_arm or has_feature("avx512f")))
+        return ir.Constant(BIT, int(_has_many_registers()))
 
     return types.boolean(), generate
+
+
+def _has_many_registers() -> bool:
+    is_arm = "aarch64" in llvm.get_process_triple() or "arm64" in llvm.get_process_triple()
+    return is_arm or has_feature("avx512f")
