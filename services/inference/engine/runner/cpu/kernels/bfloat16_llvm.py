@@ -24,9 +24,10 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     VECTOR,
     ZERO,
     Loop,
+    Pass,
     offset,
-    prefetch_weights,
     store_or_add,
+    weight_prefetch,
     word,
 )
 from shared.kernels.llvm import address, broadcast, call, has_feature, multiply_add
@@ -84,7 +85,7 @@ def _bfloat16_product(rows: int):
         def generate(context, builder, signature, arguments):
             panel, rounded, row, out, column, add = arguments
             kinds = signature.args
-            packed, begin, depth, _, gap = unpack_tuple(builder, panel)
+            packed, begin, depth, _, gap, all_rows = unpack_tuple(builder, panel)
             weights = address(context, builder, kinds[0].types[0], packed, begin, BYTE)
             blocks = builder.udiv(depth, word(DEPTH))
             end = offset(builder, weights, builder.mul(blocks, word(PANEL // LANES * _BLOCK_BYTES)))
@@ -95,9 +96,11 @@ def _bfloat16_product(rows: int):
             values, stride = unpack_tuple(builder, out)
             place = builder.add(builder.mul(row, stride), column)
             target = address(context, builder, kinds[3].types[0], values, place, FLOAT)
-            for half in range(PANEL // LANES):
+            steps, step_bytes, halves = builder.mul(blocks, word(_GROUPS)), _BLOCK_BYTES // _GROUPS, PANEL // LANES
+            for half in range(halves):
                 begin = offset(builder, weights, builder.mul(blocks, word(half * _BLOCK_BYTES)))
-                for number, total in enumerate(_accumulate(builder, begin, of_rows, blocks, rows, end, gap)):
+                reading = Pass(begin, steps, step_bytes, end, gap, rows, row, all_rows, (half, halves))
+                for number, total in enumerate(_accumulate(builder, reading, of_rows, blocks)):
                     place = builder.add(builder.mul(stride, word(number)), word(half * LANES))
                     store_or_add(builder, total, offset(builder, target, place), add)
             return context.get_dummy_value()
@@ -113,28 +116,29 @@ bfloat16_product_4 = _bfloat16_product(4)
 bfloat16_product_8 = _bfloat16_product(8)
 
 
-def _accumulate(builder, weights, of_rows, blocks, rows, end, gap):
+def _accumulate(builder, reading, of_rows, blocks):
     """The sums of all rows for half the outputs of the panel."""
-    loop = Loop(builder, [ZERO] * rows)
-    block = offset(builder, weights, builder.mul(loop.index, word(_BLOCK_BYTES)))
+    request = weight_prefetch(builder, reading)
+    loop = Loop(builder, [ZERO] * reading.rows)
     inputs = offset(builder, of_rows, builder.mul(loop.index, word(GROUP * _GROUPS * _group_bytes())))
-    totals = _add_block(builder, block, inputs, rows, end, gap)
+    totals = _add_block(builder, reading, loop.index, inputs, request)
     sums = [builder.fadd(*pair) for pair in zip(loop.state, totals, strict=True)]
     loop.close(blocks, sums)
     return sums
 
 
-def _add_block(builder, block, inputs, rows, end, gap):
+def _add_block(builder, reading, block, inputs, request):
     """The sums of a block for each row."""
-    unroll = 2  # with more, LLVM loads more ahead than there are registers for
+    rows, unroll = reading.rows, 2  # with more, LLVM loads more ahead than there are registers for
+    first = builder.mul(block, word(_GROUPS))
     loop = Loop(builder, [ZERO] * (2 * rows), unroll)
     sums = list(loop.state)
     for step in range(unroll):
         group = builder.add(loop.index, word(step))
         of_group = offset(builder, inputs, builder.mul(group, word(GROUP * _group_bytes())))
-        begin = offset(builder, block, builder.mul(group, word(_BLOCK_BYTES // _GROUPS)))
-        prefetch_weights(builder, begin, _BLOCK_BYTES // _GROUPS, rows, end, gap)
-        weights = _load_weights(builder, begin)
+        number = builder.add(first, group)
+        request(number)
+        weights = _load_weights(builder, offset(builder, reading.begin, builder.mul(number, word(reading.step_bytes))))
         for row in range(rows):
             numbers = offset(builder, of_group, row * _group_bytes())
             sums[2 * row : 2 * row + 2] = _add_inputs(builder, weights, numbers, *sums[2 * row : 2 * row + 2])

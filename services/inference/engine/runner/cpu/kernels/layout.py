@@ -97,7 +97,8 @@ class Panel(NamedTuple):
         begin: Where it begins.
         depth: Its inputs.
         kind: Of its weights.
-        gap: Bytes from its end to the panel that its thread probably takes next, which is prefetched toward its end.
+        gap: Bytes from its end to the panel that its thread probably takes next, which is prefetched.
+        rows: How many it is multiplied with.
     """
 
     packed: Bytes
@@ -105,6 +106,7 @@ class Panel(NamedTuple):
     depth: int64
     kind: int64
     gap: int64 = 0
+    rows: int64 = 1
 
 
 class Activations(NamedTuple):

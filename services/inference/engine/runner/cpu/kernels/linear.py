@@ -78,7 +78,7 @@ def linear(
     while item < matrix.panels:
         column = item * PANEL
         gap = (threads.count - 1) * size  # the others take the panels between
-        panel = Panel(weights.packed, matrix.begin + item * size, matrix.depth, matrix.kind, gap)
+        panel = Panel(weights.packed, matrix.begin + item * size, matrix.depth, matrix.kind, gap, num_rows)
         panel_product(panel, x, num_rows, converted, out, column, add)
         if matrix.bias >= 0:
             add_biases(weights.biases, matrix.bias + column, num_rows, out, column)
@@ -110,7 +110,7 @@ def gated_linear(
     while item < matrix.panels:
         column = item * PANEL
         gap = (threads.count - 1) * size  # the others take the panels between
-        panel = Panel(weights.packed, matrix.begin + item * size, matrix.depth, matrix.kind, gap)
+        panel = Panel(weights.packed, matrix.begin + item * size, matrix.depth, matrix.kind, gap, num_rows)
         panel_product(panel, x, num_rows, converted, out, column, False)
         for row in range(num_rows):
             swiglu(out.values, row * out.stride + column, hidden.values, row * hidden.stride + item * LANES)

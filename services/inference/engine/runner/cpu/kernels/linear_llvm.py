@@ -21,12 +21,13 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     FLOAT,
     ZERO,
     Loop,
+    Pass,
     for_kind,
     load,
     offset,
-    prefetch_weights,
     store,
     store_or_add,
+    weight_prefetch,
     word,
 )
 from shared.kernels.llvm import address, broadcast, has_feature, multiply_add
@@ -40,7 +41,7 @@ def _panel_product(rows: int):
         def generate(context, builder, signature, arguments):
             panel, x, first, out, column, add = arguments
             panel_kind, x_kind, _, out_kind, *_ = signature.args
-            packed, begin, depth, kind, gap = unpack_tuple(builder, panel)
+            packed, begin, depth, kind, gap, all_rows = unpack_tuple(builder, panel)
             weights = address(context, builder, panel_kind.types[0], packed, begin, BYTE)
             values, stride = unpack_tuple(builder, x)
             start = address(context, builder, x_kind.types[0], values, builder.mul(first, stride), FLOAT)
@@ -50,11 +51,18 @@ def _panel_product(rows: int):
             target = address(context, builder, out_kind.types[0], values, place, FLOAT)
 
             width = _VECTORS if rows <= 2 or _has_many_registers() else 1
+            # LLVM moves the loads of several inputs to the front, where with many rows they fit in no registers.
+            unroll = 4 if rows <= 3 else 1
 
             def write(number_kind):
+                line = PANEL * number_kind.size
+                end = offset(builder, weights, builder.mul(depth, word(line)))
                 for vector in range(0, _VECTORS, width):
                     begin = offset(builder, weights, vector * LANES * number_kind.size)
-                    sums = _accumulate(builder, begin, width, number_kind, depth, gap, activations)
+                    part = vector // width, _VECTORS // width
+                    steps, step_bytes = builder.udiv(depth, word(unroll)), unroll * line // part[1]
+                    reading = Pass(begin, steps, step_bytes, end, gap, rows, first, all_rows, part)
+                    sums = _accumulate(builder, reading, unroll, number_kind, activations)
                     for row, of_row in enumerate(sums):
                         for number, total in enumerate(of_row, start=vector):
                             place = builder.add(builder.mul(stride, word(row)), word(number * LANES))
@@ -78,19 +86,16 @@ panel_product_8 = _panel_product(8)
 panel_product_12 = _panel_product(12)
 
 
-def _accumulate(builder, panel, width, of_kind, depth, gap, activations):
-    """The sums of all rows, a list of `width` vectors each, over a depth that is a multiple of 4."""
-    # LLVM moves the loads of several inputs to the front, where with many rows they fit in no registers.
-    unroll = 4 if len(activations) <= 3 else 1
-    loop = Loop(builder, [ZERO] * (len(activations) * width), unroll)
+def _accumulate(builder, reading, unroll, of_kind, activations):
+    """The sums of all rows, a list of vectors each, over a depth that is a multiple of 4."""
+    width = _VECTORS // reading.part[1]
+    request = weight_prefetch(builder, reading)
+    loop = Loop(builder, [ZERO] * (len(activations) * width))
     sums = list(loop.state)
-    line = PANEL * of_kind.size
-    end = offset(builder, panel, builder.mul(depth, word(line)))
-    begin = offset(builder, panel, builder.mul(loop.index, word(line)))
-    prefetch_weights(builder, begin, unroll * line, len(activations), end, gap)
+    request(loop.index)
     for step in range(unroll):
-        k = builder.add(loop.index, word(step))
-        first = offset(builder, panel, builder.mul(k, word(line)))
+        k = builder.add(builder.mul(loop.index, word(unroll)), word(step))
+        first = offset(builder, reading.begin, builder.mul(k, word(PANEL * of_kind.size)))
         weights = [
             of_kind.load(builder, offset(builder, first, LANES * of_kind.size * number)) for number in range(width)
         ]
@@ -99,7 +104,7 @@ def _accumulate(builder, panel, width, of_kind, depth, gap, activations):
             for number, weight in enumerate(weights):
                 place = row * width + number
                 sums[place] = multiply_add(builder, weight, activation, sums[place])
-    loop.close(depth, sums)
+    loop.close(reading.steps, sums)
     # The last pass's values; its body dominates what follows.
     return [sums[row * width : (row + 1) * width] for row in range(len(activations))]
 

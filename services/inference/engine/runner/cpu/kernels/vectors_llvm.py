@@ -53,16 +53,65 @@ def store_or_add(builder, vector, pointer, add):
             store(builder, vector, pointer)
 
 
-def prefetch_weights(builder, pointer, size, rows, end, gap):
-    """Request as many bytes of weights as are used from an address on, for products with some rows, further ahead.
+class Pass(NamedTuple):
+    """One reading of weights, or of a part of them, for some of the rows that they are multiplied with.
 
-    The more rows, the further: products that wait for no weights hide that others come late. Behind `end`, where the
-    panel ends, may lie those of another thread: the panel to come begins `gap` bytes further.
+    Attributes:
+        begin: The address of the weights.
+        steps: How many steps it takes.
+        step_bytes: Of weights in a step.
+        end: The address where the panel ends.
+        gap: Bytes from there to the panel that its thread probably takes next.
+        rows: How many, a Python number.
+        first: The first of them.
+        all_rows: How many rows the panel is multiplied with.
+        part: Which part of the panel is read, and of how many.
     """
-    ahead = offset(builder, pointer, min(max(2 * rows, 4), 16) << 10)
-    ahead = offset(builder, ahead, builder.select(builder.icmp_unsigned(">=", ahead, end), gap, word(0)))
-    for line in range(0, size, _LINE_BYTES):
-        prefetch(builder, offset(builder, ahead, line), SECOND_CACHE)
+
+    begin: Any
+    steps: Any
+    step_bytes: int
+    end: Any
+    gap: Any
+    rows: int
+    first: Any
+    all_rows: Any
+    part: tuple[int, int] = (0, 1)
+
+
+def weight_prefetch(builder, reading: Pass):
+    """A function that requests weights ahead, given the number of a step of a pass; to be called in its loop.
+
+    The only pass over a panel waits for its weights, and requests those a little further: the more rows, the further,
+    since products that wait for no weights hide that others come late. Behind the panel they are those of another
+    thread: the panel to come begins behind the gap. The first of several passes finds the panel in the cache, and
+    leaves it there for the others: each requests its part of the panel to come, so that memory is busy all the time.
+    """
+    begin, steps, step_bytes, end, gap, rows, first, all_rows, (number, parts) = reading
+    size = builder.mul(steps, word(step_bytes))
+    share = builder.udiv(builder.mul(size, word(rows)), all_rows)
+    place = builder.udiv(builder.mul(builder.mul(size, word(parts)), first), all_rows)
+    place = builder.add(place, builder.mul(share, word(number)))
+    is_only = builder.icmp_signed("<=", all_rows, word(rows))
+    start = builder.select(
+        is_only,
+        offset(builder, begin, min(max(2 * rows, 4), 16) << 10),
+        offset(builder, offset(builder, end, gap), place),
+    )
+    last = builder.select(is_only, end, builder.inttoptr(word(-1), end.type))
+    # A power of two: the processor foresees a branch that is taken at even intervals.
+    interval = builder.select(is_only, word(1), builder.udiv(size, builder.or_(share, word(1))))
+    shift = builder.sub(word(63), builder.ctlz(interval, ir.Constant(BIT, 0)))
+    between = builder.sub(builder.shl(word(1), shift), word(1))
+
+    def request(step):
+        with builder.if_then(builder.icmp_unsigned("==", builder.and_(step, between), word(0))):
+            ahead = offset(builder, start, builder.mul(builder.lshr(step, shift), word(step_bytes)))
+            ahead = offset(builder, ahead, builder.select(builder.icmp_unsigned(">=", ahead, last), gap, word(0)))
+            for line in range(0, step_bytes, _LINE_BYTES):
+                prefetch(builder, offset(builder, ahead, line), SECOND_CACHE)
+
+    return request
 
 
 def _halves(builder, pointer):
