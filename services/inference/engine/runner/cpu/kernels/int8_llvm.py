@@ -27,8 +27,10 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     VECTOR,
     ZERO,
     Loop,
+    Pass,
     offset,
     store_or_add,
+    weight_prefetch,
     word,
 )
 from shared.kernels.llvm import address, broadcast, call, has_feature, multiply_add
@@ -78,7 +80,7 @@ def _int8_product(rows: int):
         def generate(context, builder, signature, arguments):
             panel, quantized, row, out, column, add = arguments
             kinds = signature.args
-            packed, begin, depth, *_ = unpack_tuple(builder, panel)
+            packed, begin, depth, _, gap, all_rows = unpack_tuple(builder, panel)
             start = address(context, builder, kinds[0].types[0], packed, begin, BYTE)
             blocks = builder.udiv(depth, word(BLOCK))
             first = address(context, builder, kinds[1], quantized, word(0), BYTE)
@@ -90,8 +92,12 @@ def _int8_product(rows: int):
             place = builder.add(builder.mul(row, stride), column)
             target = address(context, builder, kinds[3].types[0], values, place, FLOAT)
             width = _VECTORS if rows == 1 or _has_vnni() else 1  # as there are registers
-            for vector in range(0, _VECTORS, width):
-                totals = _accumulate(builder, start, range(vector, vector + width), of_rows, blocks)
+            end = offset(builder, start, builder.mul(blocks, word(BLOCK_BYTES)))
+            parts = _VECTORS // width
+            for part in range(parts):
+                vector = part * width
+                reading = Pass(start, blocks, BLOCK_BYTES // parts, end, gap, rows, row, all_rows, (part, parts))
+                totals = _accumulate(builder, reading, range(vector, vector + width), of_rows)
                 for number, total in enumerate(totals):
                     of_row = builder.mul(stride, word(number // width))
                     place = builder.add(of_row, word((vector + number % width) * LANES))
@@ -109,14 +115,16 @@ int8_product_4 = _int8_product(4)
 int8_product_8 = _int8_product(8)
 
 
-def _accumulate(builder, panel, vectors, of_rows, blocks):
+def _accumulate(builder, reading, vectors, of_rows):
     """The sums of all rows for some vectors of outputs."""
+    request = weight_prefetch(builder, reading)
     loop = Loop(builder, [ZERO] * (len(of_rows) * len(vectors)))
-    block = offset(builder, panel, builder.mul(loop.index, word(BLOCK_BYTES)))
+    request(loop.index)
+    block = offset(builder, reading.begin, builder.mul(loop.index, word(BLOCK_BYTES)))
     place = builder.mul(loop.index, word(_row_block_bytes()))
     in_block = [offset(builder, of_row, place) for of_row in of_rows]
     totals = _add_block(builder, block, vectors, in_block, loop.state)
-    loop.close(blocks, totals)
+    loop.close(reading.steps, totals)
     return totals
 
 
