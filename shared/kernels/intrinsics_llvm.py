@@ -91,13 +91,19 @@ def _compress(builder, pointer, mask, base, count):
 
 
 def _walk(builder, pointer, mask, base, count):
-    """Write the places one by one."""
+    """Write the places one by one: LANES of them whatever their number, without a branch that depends on it."""
     left = cgutils.alloca_once_value(builder, mask)
-    with cgutils.for_range(builder, count) as loop:
+
+    def write(number):
         bits = builder.load(left)
-        place = builder.add(base, builder.cttz(bits, ir.Constant(_BIT, 1)))
-        builder.store(place, builder.gep(pointer, [loop.index]))
+        place = builder.add(base, builder.cttz(bits, ir.Constant(_BIT, 0)))
+        builder.store(place, builder.gep(pointer, [number]))
         builder.store(builder.and_(bits, builder.sub(bits, ir.Constant(_WORD, 1))), left)
+
+    for number in range(LANES):
+        write(ir.Constant(_WORD, number))
+    with cgutils.for_range_slice(builder, ir.Constant(_WORD, LANES), count, ir.Constant(_WORD, 1)) as (index, _):
+        write(index)
 
 
 @intrinsic
