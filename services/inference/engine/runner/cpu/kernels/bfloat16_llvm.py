@@ -96,7 +96,8 @@ def _bfloat16_product(rows: int):
             values, stride = unpack_tuple(builder, out)
             place = builder.add(builder.mul(row, stride), column)
             target = address(context, builder, kinds[3].types[0], values, place, FLOAT)
-            steps, step_bytes, halves = builder.mul(blocks, word(_GROUPS)), _BLOCK_BYTES // _GROUPS, PANEL // LANES
+            requests, halves = _requests(rows), PANEL // LANES
+            steps, step_bytes = builder.mul(blocks, word(requests)), _BLOCK_BYTES // requests
             for half in range(halves):
                 begin = offset(builder, weights, builder.mul(blocks, word(half * _BLOCK_BYTES)))
                 reading = Pass(begin, steps, step_bytes, end, gap, rows, row, all_rows, (half, halves))
@@ -130,20 +131,27 @@ def _accumulate(builder, reading, of_rows, blocks):
 def _add_block(builder, reading, block, inputs, request):
     """The sums of a block for each row."""
     rows, unroll = reading.rows, 2  # with more, LLVM loads more ahead than there are registers for
-    first = builder.mul(block, word(_GROUPS))
+    begin = offset(builder, reading.begin, builder.mul(block, word(_BLOCK_BYTES)))
+    if _requests(rows) == 1:
+        request(block)
     loop = Loop(builder, [ZERO] * (2 * rows), unroll)
     sums = list(loop.state)
     for step in range(unroll):
         group = builder.add(loop.index, word(step))
         of_group = offset(builder, inputs, builder.mul(group, word(GROUP * _group_bytes())))
-        number = builder.add(first, group)
-        request(number)
-        weights = _load_weights(builder, offset(builder, reading.begin, builder.mul(number, word(reading.step_bytes))))
+        if _requests(rows) == _GROUPS:
+            request(builder.add(builder.mul(block, word(_GROUPS)), group))
+        weights = _load_weights(builder, offset(builder, begin, builder.mul(group, word(_BLOCK_BYTES // _GROUPS))))
         for row in range(rows):
             numbers = offset(builder, of_group, row * _group_bytes())
             sums[2 * row : 2 * row + 2] = _add_inputs(builder, weights, numbers, *sums[2 * row : 2 * row + 2])
     loop.close(word(_GROUPS), sums)
     return [builder.fadd(*sums[place : place + 2]) for place in range(0, len(sums), 2)]
+
+
+def _requests(rows: int) -> int:
+    """How often in a block weights are requested: with more rows, sums would leave the registers for a branch."""
+    return _GROUPS if rows <= 2 else 1
 
 
 def _load_weights(builder, pointer):

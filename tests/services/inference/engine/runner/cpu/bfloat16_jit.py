@@ -54,7 +54,7 @@ def dispatcher(panel_kernel: Kernel) -> Any:
     def multiply(packed, panels, depth, x, rounded, rows, out, in_order, add):  # type: ignore[no-untyped-def]
         round_all(0, 1, Rows(x, depth), rows, depth, rounded, in_order)
         for panel in range(panels):
-            weights = Panel(packed, panel * PANEL * depth * 2, depth, BFLOAT16)
+            weights = Panel(packed, panel * PANEL * depth * 2, depth, BFLOAT16, gap=0, rows=rows)
             multiply_panel(weights, rounded, rows, Rows(out, panels * PANEL), panel * PANEL, add)
 
     return multiply

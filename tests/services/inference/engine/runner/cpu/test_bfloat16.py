@@ -31,7 +31,7 @@ def product(weights: Floats, x: Floats, num_threads: int = 1, add_to: Floats | N
         round_rows(thread, num_threads, Rows(activations.reshape(-1), stride), rows, depth, rounded, False)
     out = np.full((rows, outputs), np.pi, np.float32) if add_to is None else add_to.copy()
     for panel in range(outputs // PANEL):
-        of_panel = Panel(packed, panel * PANEL * depth * 2, depth, BFLOAT16)
+        of_panel = Panel(packed, panel * PANEL * depth * 2, depth, BFLOAT16, gap=0, rows=rows)
         bfloat16_panel(of_panel, rounded, rows, Rows(out.reshape(-1), outputs), panel * PANEL, add_to is not None)
     return out
 

@@ -36,7 +36,7 @@ def linear(weights: Floats, x: Floats, num_threads: int = 1) -> Floats:
         quantize_rows(thread, num_threads, Rows(activations.reshape(-1), stride), rows, depth, quantized)
     out = np.full((rows, panels * PANEL), np.pi, np.float32)
     for panel in range(panels):
-        weights_of_panel = Panel(packed, panel * blocks * BLOCK_BYTES, depth, INT8)
+        weights_of_panel = Panel(packed, panel * blocks * BLOCK_BYTES, depth, INT8, gap=0, rows=rows)
         int8_panel(weights_of_panel, quantized, rows, Rows(out.reshape(-1), out.shape[1]), panel * PANEL, False)
     return out[:, :outputs]
 

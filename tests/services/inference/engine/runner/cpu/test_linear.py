@@ -12,7 +12,7 @@ DEPTH, STRIDE, OUT_STRIDE = 96, 112, 48
 
 def product(weights: "np.ndarray", x: "np.ndarray", out: "np.ndarray", *, add: bool) -> None:
     rows = len(x) // STRIDE
-    panel = Panel(weights.reshape(-1).view(np.uint8), 0, DEPTH, FLOAT32)
+    panel = Panel(weights.reshape(-1).view(np.uint8), 0, DEPTH, FLOAT32, gap=0, rows=rows)
     float_panel(panel, Rows(x, STRIDE), rows, Rows(out, OUT_STRIDE), 3, add)
 
 
