@@ -100,7 +100,8 @@ def _bfloat16_product(rows: int):
             steps, step_bytes = builder.mul(blocks, word(requests)), _BLOCK_BYTES // requests
             for half in range(halves):
                 begin = offset(builder, weights, builder.mul(blocks, word(half * _BLOCK_BYTES)))
-                reading = Pass(begin, steps, step_bytes, end, gap, rows, row, all_rows, (half, halves))
+                part = half, halves
+                reading = Pass(begin, steps, step_bytes, end, gap, rows, row, all_rows, part, interleaved=False)
                 for number, total in enumerate(_accumulate(builder, reading, of_rows, blocks)):
                     place = builder.add(builder.mul(stride, word(number)), word(half * LANES))
                     store_or_add(builder, total, offset(builder, target, place), add)

@@ -96,7 +96,8 @@ def _int8_product(rows: int):
             parts = _VECTORS // width
             for part in range(parts):
                 vector = part * width
-                reading = Pass(start, blocks, BLOCK_BYTES // parts, end, gap, rows, row, all_rows, (part, parts))
+                step_bytes = BLOCK_BYTES // parts
+                reading = Pass(start, blocks, step_bytes, end, gap, rows, row, all_rows, (part, parts), interleaved=True)
                 totals = _accumulate(builder, reading, range(vector, vector + width), of_rows)
                 for number, total in enumerate(totals):
                     of_row = builder.mul(stride, word(number // width))

@@ -61,7 +61,7 @@ def _panel_product(rows: int):
                     begin = offset(builder, weights, vector * LANES * number_kind.size)
                     part = vector // width, _VECTORS // width
                     steps, step_bytes = builder.udiv(depth, word(unroll)), unroll * line // part[1]
-                    reading = Pass(begin, steps, step_bytes, end, gap, rows, first, all_rows, part)
+                    reading = Pass(begin, steps, step_bytes, end, gap, rows, first, all_rows, part, interleaved=True)
                     sums = _accumulate(builder, reading, unroll, number_kind, activations)
                     for row, of_row in enumerate(sums):
                         for number, total in enumerate(of_row, start=vector):

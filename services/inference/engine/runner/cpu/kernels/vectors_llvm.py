@@ -66,6 +66,7 @@ class Pass(NamedTuple):
         first: The first of them.
         all_rows: How many rows the panel is multiplied with.
         part: Which part of the panel is read, and of how many.
+        interleaved: Whether the parts take turns in each step's weights, rather than lie one after the other.
     """
 
     begin: Any
@@ -76,7 +77,8 @@ class Pass(NamedTuple):
     rows: int
     first: Any
     all_rows: Any
-    part: tuple[int, int] = (0, 1)
+    part: tuple[int, int]
+    interleaved: bool
 
 
 def weight_prefetch(builder, reading: Pass):
@@ -87,12 +89,13 @@ def weight_prefetch(builder, reading: Pass):
     thread: the panel to come begins behind the gap. The first of several passes finds the panel in the cache, and
     leaves it there for the others: each requests its part of the panel to come, so that memory is busy all the time.
     """
-    begin, steps, step_bytes, end, gap, rows, first, all_rows, (number, parts) = reading
+    begin, steps, step_bytes, end, gap, rows, first, all_rows, (number, parts), interleaved = reading
     size = builder.mul(steps, word(step_bytes))
     share = builder.udiv(builder.mul(size, word(rows)), all_rows)
     place = builder.udiv(builder.mul(builder.mul(size, word(parts)), first), all_rows)
     place = builder.add(place, builder.mul(share, word(number)))
-    is_only = builder.icmp_signed("<=", all_rows, word(rows))
+    most_alone = 0 if interleaved and parts > 1 else rows
+    is_only = builder.icmp_signed("<=", all_rows, word(most_alone))
     start = builder.select(
         is_only,
         offset(builder, begin, min(max(2 * rows, 4), 16) << 10),
