@@ -13,6 +13,8 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from shared.http.process_metrics import ServiceProcesses
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -70,4 +72,5 @@ class HttpMetrics:
             return generate_latest(self.registry)
         workers = CollectorRegistry()
         MultiProcessCollector(workers)  # type: ignore[no-untyped-call]
+        workers.register(ServiceProcesses(os.getppid()))
         return generate_latest(workers)

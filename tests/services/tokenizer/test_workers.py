@@ -62,6 +62,22 @@ def test_a_worker_that_is_killed_is_replaced(start: Callable[..., Any], tokenize
     assert lines[-1]["event"] == "stopped"
 
 
+def test_metrics_are_of_all_processes(start: Callable[..., Any]) -> None:
+    """Also of a worker that has ended, and the start is that of the service: an alert is for one that starts often."""
+    service = start(2)
+    supervisor = psutil.Process(service.popen.pid)
+    assert service.metric("process_start_time_seconds") == pytest.approx(supervisor.create_time(), abs=0.1)
+    before = service.metric("process_cpu_seconds_total")
+    workers = supervisor.children()
+    assert before >= sum(sum(worker.cpu_times()[:2]) for worker in workers) - 0.5
+    memory = sum(process.memory_info().rss for process in (supervisor, *workers))
+    assert service.metric("process_resident_memory_bytes") == pytest.approx(memory, rel=0.2)
+    os.kill(workers[0].pid, signal.SIGKILL)
+    wait_until(lambda: worker_ids(service) not in ([], [workers[1].pid], [worker.pid for worker in workers]))
+    assert service.metric("process_cpu_seconds_total") >= before
+    assert service.metric("process_start_time_seconds") == pytest.approx(supervisor.create_time(), abs=0.1)
+
+
 def test_a_folder_that_cannot_be_served_is_told_once(process: Callable[..., Any], tmp_path: Path) -> None:
     code, _, stderr = process("-m", "services.tokenizer", model_dir=tmp_path / "nothing", workers=4).wait_exit()
     assert code == 1
