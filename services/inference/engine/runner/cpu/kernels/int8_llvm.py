@@ -97,7 +97,9 @@ def _int8_product(rows: int):
             for part in range(parts):
                 vector = part * width
                 step_bytes = BLOCK_BYTES // parts
-                reading = Pass(start, blocks, step_bytes, end, gap, rows, row, all_rows, (part, parts), interleaved=True)
+                reading = Pass(
+                    start, blocks, step_bytes, end, gap, rows, row, all_rows, (part, parts), interleaved=True
+                )
                 totals = _accumulate(builder, reading, range(vector, vector + width), of_rows)
                 for number, total in enumerate(totals):
                     of_row = builder.mul(stride, word(number // width))
