@@ -22,6 +22,7 @@ from fastapi.testclient import TestClient
 
 from shared.bpe import Tokenizer, train_bpe
 from shared.http.server.run import http_protocol
+from shared.kernels import warm
 from shared.lm import GenerationDefaults, ModelConfig, Transformer, save_model_folder
 
 # The inference service with a model that does something before each of its steps, and before it is loaded.
@@ -60,6 +61,12 @@ steps = os.open(os.environ["STEPS"], os.O_RDONLY)
 )
 
 TEXT = "Once upon a time there was a little fox. The fox had a red ball and a friend called Anna. " * 3
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_engine() -> None:
+    """Compile the engine's kernels before the first test: services say on standard error that they compile."""
+    warm.main(["services.inference.engine.runner.cpu.kernels", "services.inference.engine.sampler.kernels"])
 
 
 @pytest.fixture(scope="session", autouse=True)

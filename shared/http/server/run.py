@@ -119,9 +119,7 @@ class _Server(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,  # the client's address is not used
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-                # To asyncio also how often it accepts in a row, and after an error all the same (CPython issue 151615):
-                # with 2,048, a service without descriptors did nothing but fail to accept.
-                backlog=1,
+                backlog=_BACKLOG,
             )
         )
         self.lifecycle: Lifecycle[Any] = app.state.lifecycle
@@ -138,8 +136,14 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Also log errors of the event loop, and let clients queue, which the event loop has just limited."""
-        asyncio.get_running_loop().set_exception_handler(file_descriptors.log_error)
+        """Also log errors of the event loop, and keep asyncio's own from spending its time on failing to accept.
+
+        As often as clients may queue it accepts in a row, and goes on after an error (CPython issue 151615).
+        """
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(file_descriptors.log_error)
+        if isinstance(loop, asyncio.BaseEventLoop):  # uvloop's is none
+            self.config.backlog = 1
         await super().startup(sockets)
         for listener in sockets or ():
             listener.listen(_BACKLOG)

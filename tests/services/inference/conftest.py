@@ -22,7 +22,6 @@ from services.inference.engine.worker.model_loader import LoadedModel
 from services.inference.generation.loading import ServedModel
 from services.inference.settings import InferenceSettings
 from shared.bpe import PATTERNS, AddedToken, Tokenizer, Vocabulary
-from shared.kernels import warm
 from shared.lm import GenerationDefaults, ModelConfig
 from tests.services.conftest import read_metric, ready_client
 
@@ -30,12 +29,6 @@ PIECES = ["DEF", "HI", " a;\n", "<|", "im", "_end|>", " a", "\r\n", "\n\ndata: x
 EOS = "<|endoftext|>"
 CONTROL = "<|e|>"
 CONTEXT_LENGTH = 10_000
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compiled_engine() -> None:
-    """Compile the engine's kernels before the first test rather than within it."""
-    warm.main(["services.inference.engine.runner.cpu.kernels", "services.inference.engine.sampler.kernels"])
 
 
 class ScriptedRunner:

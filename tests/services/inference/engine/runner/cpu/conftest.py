@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from services.inference.engine.runner.cpu import kernels
 from services.inference.engine.runner.cpu.kernels.intrinsics import FLOAT32
 from services.inference.engine.runner.cpu.runner import CpuRunner
 from services.inference.engine.runner.cpu.thread_pool import KernelThreadPool
 from services.inference.engine.runner.cpu.weights import pack_weights
 from services.inference.engine.runner.protocol import Segment
-from services.inference.engine.sampler import kernels as sampler_kernels
 from services.inference.engine.sampler.cpu import CpuSampler
-from shared.kernels import warm
 from shared.lm import Llama3Scaling, ModelConfig, RopeConfig, Transformer
 
 CONTEXT_LENGTH = 96
@@ -36,12 +33,6 @@ CONFIGS = {
 }  # fmt: skip
 
 MakeRunner = Callable[..., CpuRunner]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compiled_step() -> None:
-    """Compile before the first test rather than within it."""
-    warm.main([kernels.__name__, sampler_kernels.__name__])
 
 
 @pytest.fixture(scope="session")
