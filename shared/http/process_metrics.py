@@ -20,7 +20,7 @@ class ServiceProcesses(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The values of now; none once the supervisor has ended."""
-        memory = seconds = 0.0
+        memory = 0
         try:
             workers = self._supervisor.children()
             times = self._supervisor.cpu_times()

@@ -5,6 +5,7 @@ A stand-in keeps its files in memory, and describes them as gcsfs and huggingfac
 
 import base64
 import hashlib
+from abc import abstractmethod
 from typing import Any
 
 import pytest
@@ -27,8 +28,9 @@ class _StandIn(DirFileSystem):
             return info
         return {key: info[key] for key in ("name", "size", "type")} | self.version(self.cat_file(path))
 
+    @abstractmethod
     def version(self, content: bytes) -> dict[str, Any]:
-        raise NotImplementedError
+        """What the store reports of a file's content."""
 
 
 class _GoogleStorage(_StandIn):

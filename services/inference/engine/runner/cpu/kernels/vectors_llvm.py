@@ -56,16 +56,18 @@ def store_or_add(builder, vector, pointer, add):
 class Pass(NamedTuple):
     """One reading of weights, or of a part of them, for some of the rows that they are multiplied with.
 
+    Addresses and numbers are LLVM's, unless they are said to be Python's.
+
     Attributes:
         begin: The address of the weights.
         steps: How many steps it takes.
-        step_bytes: Of weights in a step.
+        step_bytes: Of weights in a step, a Python number.
         end: The address where the panel ends.
         gap: Bytes from there to the panel that its thread probably takes next.
         rows: How many, a Python number.
         first: The first of them.
         all_rows: How many rows the panel is multiplied with.
-        part: Which part of the panel is read, and of how many.
+        part: Which part of the panel is read, and of how many, Python numbers.
         interleaved: Whether the parts take turns in each step's weights, rather than lie one after the other.
     """
 
@@ -94,6 +96,7 @@ def weight_prefetch(builder, reading: Pass):
     share = builder.udiv(builder.mul(size, word(rows)), all_rows)
     place = builder.udiv(builder.mul(builder.mul(size, word(parts)), first), all_rows)
     place = builder.add(place, builder.mul(share, word(number)))
+    # A pass over one of several interleaved parts is never the only one over the panel.
     most_alone = 0 if interleaved and parts > 1 else rows
     is_only = builder.icmp_signed("<=", all_rows, word(most_alone))
     start = builder.select(
