@@ -144,7 +144,7 @@ def _our_product(runner: CpuRunner, number: int, inputs: int, outputs: int, rows
             number % (4 * CONFIG.num_layers + 1),
             x,
             rows,
-            np.zeros(0, np.float32),
+            runner._work,
             out,
             False,
         )

@@ -87,7 +87,12 @@ class CpuRunner:
         self._cache = Cache(self.block_memory.array, kv_kind, number_bytes(kv_kind))
         self._rotation = Rotation(config, self._context_length)
         self._work = new_activations(
-            config, weights, num_slots, max_step_tokens, self._shape.scratch * thread_pool.num_threads
+            config,
+            weights,
+            num_slots,
+            max_step_tokens,
+            num_threads=thread_pool.num_threads,
+            scratch=self._shape.scratch,
         )
         blocks_of_sequence = num_blocks_of(self._context_length)
         self._batch = Batch(

@@ -59,7 +59,7 @@ def shape_of(config: ModelConfig, kv_kind: int, context_length: int) -> Shape:
 
 
 def new_activations(
-    config: ModelConfig, weights: Weights, num_slots: int, max_step_tokens: int, scratch: int
+    config: ModelConfig, weights: Weights, num_slots: int, max_step_tokens: int, *, num_threads: int, scratch: int
 ) -> Activations:
     """Allocate the arrays of a step.
 
@@ -68,7 +68,8 @@ def new_activations(
         weights: Packed, which decide how rows are converted.
         num_slots: Rows of logits.
         max_step_tokens: Rows of all else.
-        scratch: Numbers of the scratch memory of all threads together.
+        num_threads: The most that run a step.
+        scratch: Numbers of the scratch memory of each.
     """
     most_rows = max(num_slots, max_step_tokens)
     heads = config.num_heads * config.head_dim
@@ -80,6 +81,8 @@ def new_activations(
         elif kind in {BFLOAT16, BFLOAT16_TILES}:
             converted = max(converted, depth * round_up(most_rows, GROUP))
 
+    sums = round_up(most_rows, GROUP) * PANEL  # for whole tiles of rows
+
     def rows(width: int, count: int = max_step_tokens) -> Rows:
         # Whole panels, and a cache line more, so that a row begins in another part of the cache than the last.
         stride = round_up(width, PANEL) + LANES
@@ -90,9 +93,9 @@ def new_activations(
         normed=rows(config.d_model, most_rows),
         qkv=rows(heads + 2 * config.num_kv_heads * config.head_dim),
         attended=rows(heads),
-        gate_up=rows(2 * round_up(config.d_ff, LANES)),
         hidden=rows(config.d_ff),
         logits=rows(config.vocab_size, num_slots),
         converted=aligned_bytes(4 * int(converted)).view(np.float32),
-        scratch=np.zeros(scratch, np.float32),
+        sums=Rows(aligned_bytes(4 * sums * num_threads).view(np.float32), sums),
+        scratch=np.zeros(scratch * num_threads, np.float32),
     )

@@ -22,8 +22,9 @@ and rows of activations are kept, 16 side by side, as one of
 
     round_block(x, index, rounded, place, row, in_order)
         Round the 32 numbers from x[index] on into the block from rounded[place] on, as row `row` of 16.
-    bfloat16_product_R(panel, rounded, row, out, column, add)
-        As `panel_product_R`, for R rounded rows from number `row` on, all of the same 16, not in order.
+    bfloat16_product_R(panel, rounded, row, sums, begin)
+        As `panel_product_R`, for R rounded rows from number `row` on, all of the same 16, not in order; the sums begin
+        with 0.
     has_pair_products()
         Whether the processor has AVX-512's dot products of pairs (VDPBF16PS): two additions in their order, here of
         inputs k and k + 2.
@@ -68,20 +69,18 @@ def round_rows(
 
 
 @compiled
-def bfloat16_panel(
-    panel: Panel, rounded: Float32Array, num_rows: int64, out: Rows, column: int64, add: boolean
-) -> None:
+def bfloat16_panel(panel: Panel, rounded: Float32Array, num_rows: int64, sums: Float32Array, begin: int64) -> None:
     """The product of all rounded rows with one panel."""
     row = 0
     if has_many_registers():
         while num_rows - row >= 8:
-            bfloat16_product_8(panel, rounded, row, out, column, add)
+            bfloat16_product_8(panel, rounded, row, sums, begin)
             row += 8
         if num_rows - row >= 4:
-            bfloat16_product_4(panel, rounded, row, out, column, add)
+            bfloat16_product_4(panel, rounded, row, sums, begin)
             row += 4
     while num_rows - row >= 2:
-        bfloat16_product_2(panel, rounded, row, out, column, add)
+        bfloat16_product_2(panel, rounded, row, sums, begin)
         row += 2
     if num_rows > row:
-        bfloat16_product_1(panel, rounded, row, out, column, add)
+        bfloat16_product_1(panel, rounded, row, sums, begin)

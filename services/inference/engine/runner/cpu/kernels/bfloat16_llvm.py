@@ -26,7 +26,7 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     Loop,
     Pass,
     offset,
-    store_or_add,
+    store,
     weight_prefetch,
     word,
 )
@@ -81,11 +81,11 @@ def _round(builder, bits, splat):
 
 
 def _bfloat16_product(rows: int):
-    def product(typing_context, panel, rounded, row, out, column, add):
+    def product(typing_context, panel, rounded, row, sums, sums_begin):
         def generate(context, builder, signature, arguments):
-            panel, rounded, row, out, column, add = arguments
+            panel, rounded, row, sums, sums_begin = arguments
             kinds = signature.args
-            packed, begin, depth, _, gap, all_rows = unpack_tuple(builder, panel)
+            packed, begin, depth, _, gap, share, all_rows = unpack_tuple(builder, panel)
             weights = address(context, builder, kinds[0].types[0], packed, begin, BYTE)
             blocks = builder.udiv(depth, word(DEPTH))
             end = offset(builder, weights, builder.mul(blocks, word(PANEL // LANES * _BLOCK_BYTES)))
@@ -93,21 +93,19 @@ def _bfloat16_product(rows: int):
             first = builder.mul(group, builder.mul(blocks, word(GROUP * _GROUPS * _group_bytes())))
             first = builder.add(first, builder.mul(in_group, word(_group_bytes())))
             of_rows = offset(builder, address(context, builder, kinds[1], rounded, word(0), BYTE), first)
-            values, stride = unpack_tuple(builder, out)
-            place = builder.add(builder.mul(row, stride), column)
-            target = address(context, builder, kinds[3].types[0], values, place, FLOAT)
+            place = builder.add(sums_begin, builder.mul(row, word(PANEL)))
+            target = address(context, builder, kinds[3], sums, place, FLOAT)
             requests, halves = _requests(rows), PANEL // LANES
             steps, step_bytes = builder.mul(blocks, word(requests)), _BLOCK_BYTES // requests
             for half in range(halves):
                 begin = offset(builder, weights, builder.mul(blocks, word(half * _BLOCK_BYTES)))
                 part = half, halves
-                reading = Pass(begin, steps, step_bytes, end, gap, rows, row, all_rows, part, interleaved=False)
+                reading = Pass(begin, steps, step_bytes, end, gap, share, rows, row, all_rows, part, interleaved=False)
                 for number, total in enumerate(_accumulate(builder, reading, of_rows, blocks)):
-                    place = builder.add(builder.mul(stride, word(number)), word(half * LANES))
-                    store_or_add(builder, total, offset(builder, target, place), add)
+                    store(builder, total, offset(builder, target, number * PANEL + half * LANES))
             return context.get_dummy_value()
 
-        return types.void(panel, rounded, types.int64, out, types.int64, types.boolean), generate
+        return types.void(panel, rounded, types.int64, sums, types.int64), generate
 
     return intrinsic(product)
 

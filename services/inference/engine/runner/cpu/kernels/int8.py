@@ -20,8 +20,8 @@ and a quantized row of activations has, for each block,
     quantize_block(x, index, quantized, block)
         Quantize the 32 numbers from x[index] on into that block. The scale is the largest magnitude over 127. A NaN or
         an infinity makes it NaN, and with it all outputs of the row.
-    int8_product_R(panel, quantized, row, out, column, add)
-        As `panel_product_R`, for R quantized rows from number `row` on.
+    int8_product_R(panel, quantized, row, sums, begin)
+        As `panel_product_R`, for R quantized rows from number `row` on; the sums begin with 0.
     has_byte_products()
         Whether the processor adds products of bytes with one instruction.
 """
@@ -30,7 +30,7 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import PANEL
 from services.inference.engine.runner.cpu.kernels.layout import Panel, Rows
 from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import Intrinsic
-from shared.kernels.types import Float32Array, boolean, int64
+from shared.kernels.types import Float32Array, int64
 
 BLOCK = 32  # numbers along the sum that share a scale
 GROUP = 4  # numbers along the sum that lie side by side: as many as one instruction multiplies and adds
@@ -60,18 +60,18 @@ def quantize_rows(
 
 
 @compiled
-def int8_panel(panel: Panel, quantized: Float32Array, num_rows: int64, out: Rows, column: int64, add: boolean) -> None:
+def int8_panel(panel: Panel, quantized: Float32Array, num_rows: int64, sums: Float32Array, begin: int64) -> None:
     """The product of all quantized rows with one panel."""
     row = 0
     if has_byte_products():
         while num_rows - row >= 8:
-            int8_product_8(panel, quantized, row, out, column, add)
+            int8_product_8(panel, quantized, row, sums, begin)
             row += 8
     while num_rows - row >= 4:
-        int8_product_4(panel, quantized, row, out, column, add)
+        int8_product_4(panel, quantized, row, sums, begin)
         row += 4
     while num_rows - row >= 2:
-        int8_product_2(panel, quantized, row, out, column, add)
+        int8_product_2(panel, quantized, row, sums, begin)
         row += 2
     if num_rows > row:
-        int8_product_1(panel, quantized, row, out, column, add)
+        int8_product_1(panel, quantized, row, sums, begin)

@@ -29,7 +29,7 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     Loop,
     Pass,
     offset,
-    store_or_add,
+    store,
     weight_prefetch,
     word,
 )
@@ -76,21 +76,19 @@ def quantize_block(typing_context, x, index, quantized, block):
 
 
 def _int8_product(rows: int):
-    def product(typing_context, panel, quantized, row, out, column, add):
+    def product(typing_context, panel, quantized, row, sums, begin):
         def generate(context, builder, signature, arguments):
-            panel, quantized, row, out, column, add = arguments
+            panel, quantized, row, sums, begin = arguments
             kinds = signature.args
-            packed, begin, depth, _, gap, all_rows = unpack_tuple(builder, panel)
-            start = address(context, builder, kinds[0].types[0], packed, begin, BYTE)
+            packed, start, depth, _, gap, share, all_rows = unpack_tuple(builder, panel)
+            start = address(context, builder, kinds[0].types[0], packed, start, BYTE)
             blocks = builder.udiv(depth, word(BLOCK))
             first = address(context, builder, kinds[1], quantized, word(0), BYTE)
             row_bytes = builder.mul(blocks, word(_row_block_bytes()))
             of_rows = [
                 offset(builder, first, builder.mul(builder.add(row, word(number)), row_bytes)) for number in range(rows)
             ]
-            values, stride = unpack_tuple(builder, out)
-            place = builder.add(builder.mul(row, stride), column)
-            target = address(context, builder, kinds[3].types[0], values, place, FLOAT)
+            target = address(context, builder, kinds[3], sums, builder.add(begin, builder.mul(row, word(PANEL))), FLOAT)
             width = _VECTORS if rows == 1 or _has_vnni() else 1  # as there are registers
             end = offset(builder, start, builder.mul(blocks, word(BLOCK_BYTES)))
             parts = _VECTORS // width
@@ -98,16 +96,15 @@ def _int8_product(rows: int):
                 vector = part * width
                 step_bytes = BLOCK_BYTES // parts
                 reading = Pass(
-                    start, blocks, step_bytes, end, gap, rows, row, all_rows, (part, parts), interleaved=True
+                    start, blocks, step_bytes, end, gap, share, rows, row, all_rows, (part, parts), interleaved=True
                 )
                 totals = _accumulate(builder, reading, range(vector, vector + width), of_rows)
                 for number, total in enumerate(totals):
-                    of_row = builder.mul(stride, word(number // width))
-                    place = builder.add(of_row, word((vector + number % width) * LANES))
-                    store_or_add(builder, total, offset(builder, target, place), add)
+                    place = number // width * PANEL + (vector + number % width) * LANES
+                    store(builder, total, offset(builder, target, place))
             return context.get_dummy_value()
 
-        return types.void(panel, quantized, types.int64, out, types.int64, types.boolean), generate
+        return types.void(panel, quantized, types.int64, sums, types.int64), generate
 
     return intrinsic(product)
 

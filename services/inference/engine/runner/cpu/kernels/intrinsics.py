@@ -4,11 +4,13 @@ A vector is `LANES` numbers of 32 bits; a block of the KV cache holds as many po
 result depends on which vector instructions the processor has: lanes are never added to one another except where it is
 said, and then in one fixed order.
 
-    panel_product_R(panel, x, row, out, column, add)
+    panel_product_R(panel, x, row, column, sums, begin)
         The product of R rows of activations, from x's row `row` on, with one panel of weights of FLOAT32 or FLOAT16
         (see `weights`): for each row and each of the PANEL outputs n, the sum over k = 0, 1, ... depth - 1, in that
-        order, of number k of the row times the weight of (k, n), in float32 whatever the kind. It goes to number
-        column + n of the same row of `out`, or is added to what is there.
+        order, of number column + k of the row times the weight of (k, n), in float32 whatever the kind. Each continues
+        the sum in `sums`, where from index `begin` on there are PANEL of each row of x.
+    pair_product(panel, x, sums, begin)
+        The product of x's first row with a panel of FLOAT32 and the one behind it: the same sums, from 0 on.
     sum_of_squares(x, index, count)
         Of `count` numbers, a multiple of LANES: each lane by itself, then the lanes in pairs of halves.
     write_numbers(x, index, count, cache, place, stride)
@@ -64,6 +66,7 @@ panel_product_5 = Intrinsic("panel_product_5", _LINEAR)
 panel_product_6 = Intrinsic("panel_product_6", _LINEAR)
 panel_product_8 = Intrinsic("panel_product_8", _LINEAR)
 panel_product_12 = Intrinsic("panel_product_12", _LINEAR)
+pair_product = Intrinsic("pair_product", _LINEAR)
 sum_of_squares = Intrinsic("sum_of_squares", _LINEAR)
 write_numbers = Intrinsic("write_numbers", _ATTENTION)
 dot_keys = Intrinsic("dot_keys", _ATTENTION)

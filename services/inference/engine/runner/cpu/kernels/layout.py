@@ -98,6 +98,7 @@ class Panel(NamedTuple):
         depth: Its inputs.
         kind: Of its weights.
         gap: Bytes from its end to the panel that its thread probably takes next, which is prefetched.
+        share: Bytes of that panel that are requested for each row, if they are many.
         rows: How many it is multiplied with.
     """
 
@@ -106,6 +107,7 @@ class Panel(NamedTuple):
     depth: int64
     kind: int64
     gap: int64 = 0
+    share: int64 = 0
     rows: int64 = 1
 
 
@@ -120,10 +122,10 @@ class Activations(NamedTuple):
     normed: Rows
     qkv: Rows
     attended: Rows
-    gate_up: Rows
     hidden: Rows
     logits: Rows
     converted: Float32Array
+    sums: Rows
     scratch: Float32Array
 
 

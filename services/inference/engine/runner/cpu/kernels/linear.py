@@ -5,6 +5,8 @@ Each output is one sum in the order of the matrix's depth, whatever rows are com
 
 from typing import NamedTuple
 
+import numpy as np
+
 from services.inference.engine.runner.cpu.kernels.bfloat16 import bfloat16_panel, round_rows
 from services.inference.engine.runner.cpu.kernels.int8 import BLOCK, BLOCK_BYTES, int8_panel, quantize_rows
 from services.inference.engine.runner.cpu.kernels.intrinsics import (
@@ -15,6 +17,7 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import (
     LANES,
     PANEL,
     has_many_registers,
+    pair_product,
     panel_product_1,
     panel_product_2,
     panel_product_3,
@@ -25,11 +28,11 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import (
     panel_product_12,
     swiglu,
 )
-from services.inference.engine.runner.cpu.kernels.layout import Panel, Rows, Threads, Weights
+from services.inference.engine.runner.cpu.kernels.layout import Activations, Panel, Rows, Threads, Weights
 from services.inference.engine.runner.cpu.kernels.phases import ROWS, finish_phase, take_item
 from services.inference.engine.runner.cpu.kernels.tiles import tile_panel
 from shared.kernels.compiling import compiled
-from shared.kernels.types import Float32Array, Int64Array, boolean, int64
+from shared.kernels.types import Bytes, Float32Array, Int64Array, boolean, int64
 
 
 class Matrix(NamedTuple):
@@ -51,6 +54,9 @@ class Matrix(NamedTuple):
 
 
 MATRIX_WORDS = len(Matrix._fields)
+_INPUTS = 64  # of a panel that few rows are multiplied with at once: 8 KiB of weights in float32
+_FEW_ROWS = 64
+_PAIRS_OF_THREAD = 4
 _LEAST_TILE_ROWS = 4  # for fewer, tiles are slower than vectors, by 4 to 11 %
 
 
@@ -62,29 +68,31 @@ def linear(
     number: int64,
     x: Rows,
     num_rows: int64,
-    converted: Float32Array,
+    work: Activations,
     out: Rows,
     add: boolean,
 ) -> int64:
     """Write, or add, the product of `num_rows` rows of x with matrix `number`, and its biases; returns the next phase.
 
-    Rows of x are 0 from the matrix's width to its depth; rows of `out` have room for all panels. `converted` is room
-    for rows as `convert_rows` makes them.
+    Rows of x are 0 from the matrix's width to its depth; rows of `out` have room for all panels.
     """
     matrix = described(weights.matrices, number)
-    phase = convert_rows(threads, phase, matrix.kind, x, num_rows, matrix.depth, converted)
-    size = panel_bytes(matrix.depth, matrix.kind)
+    phase = convert_rows(threads, phase, matrix.kind, x, num_rows, matrix.depth, work.converted)
+    together = panels_together(threads, matrix, num_rows)
+    items = (matrix.panels + together - 1) // together
     done, item = 0, take_item(threads, phase)
-    while item < matrix.panels:
-        column = item * PANEL
-        gap = (threads.count - 1) * size  # the others take the panels between
-        panel = Panel(weights.packed, matrix.begin + item * size, matrix.depth, matrix.kind, gap, num_rows)
-        panel_product(panel, x, num_rows, converted, out, column, add)
-        if matrix.bias >= 0:
-            add_biases(weights.biases, matrix.bias + column, num_rows, out, column)
+    while item < items:
+        first = item * together
+        count = min(together, matrix.panels - first)
+        sums = multiply(threads, weights.packed, matrix, first, count, x, num_rows, work)
+        for panel in range(count):
+            column = (first + panel) * PANEL
+            write_sums(work.sums.values, sums + panel * PANEL, num_rows, out, column, add)
+            if matrix.bias >= 0:
+                add_biases(weights.biases, matrix.bias + column, num_rows, out, column)
         done += 1
         item = take_item(threads, phase)
-    return finish_phase(threads, phase, done, matrix.panels)
+    return finish_phase(threads, phase, done, items)
 
 
 @compiled
@@ -95,28 +103,29 @@ def gated_linear(
     number: int64,
     x: Rows,
     num_rows: int64,
-    converted: Float32Array,
+    work: Activations,
     out: Rows,
-    hidden: Rows,
 ) -> int64:
     """As `linear`, for a matrix without biases whose panels hold LANES gates and the LANES outputs that they gate.
 
-    `hidden` gets silu(gate) * output.
+    `out` gets silu(gate) * output.
     """
     matrix = described(weights.matrices, number)
-    phase = convert_rows(threads, phase, matrix.kind, x, num_rows, matrix.depth, converted)
-    size = panel_bytes(matrix.depth, matrix.kind)
+    phase = convert_rows(threads, phase, matrix.kind, x, num_rows, matrix.depth, work.converted)
+    together = panels_together(threads, matrix, num_rows)
+    items = (matrix.panels + together - 1) // together
     done, item = 0, take_item(threads, phase)
-    while item < matrix.panels:
-        column = item * PANEL
-        gap = (threads.count - 1) * size  # the others take the panels between
-        panel = Panel(weights.packed, matrix.begin + item * size, matrix.depth, matrix.kind, gap, num_rows)
-        panel_product(panel, x, num_rows, converted, out, column, False)
-        for row in range(num_rows):
-            swiglu(out.values, row * out.stride + column, hidden.values, row * hidden.stride + item * LANES)
+    while item < items:
+        first = item * together
+        count = min(together, matrix.panels - first)
+        sums = multiply(threads, weights.packed, matrix, first, count, x, num_rows, work)
+        for panel in range(count):
+            for row in range(num_rows):
+                source = sums + (panel + row) * PANEL
+                swiglu(work.sums.values, source, out.values, row * out.stride + (first + panel) * LANES)
         done += 1
         item = take_item(threads, phase)
-    return finish_phase(threads, phase, done, matrix.panels)
+    return finish_phase(threads, phase, done, items)
 
 
 @compiled
@@ -168,47 +177,106 @@ def panel_bytes(depth: int64, kind: int64) -> int64:
 
 
 @compiled
-def panel_product(
-    panel: Panel, x: Rows, num_rows: int64, converted: Float32Array, out: Rows, column: int64, add: boolean
-) -> None:
-    """The product of all rows with one panel, whose weights stay in the cache from one block of rows to the next."""
-    if panel.kind == INT8:
-        int8_panel(panel, converted, num_rows, out, column, add)
-    elif takes_tiles(panel.kind, num_rows):
-        tile_panel(panel, converted, num_rows, out, column, add)
-    elif panel.kind == BFLOAT16 or panel.kind == BFLOAT16_TILES:
-        bfloat16_panel(panel, converted, num_rows, out, column, add)
-    else:
-        float_panel(panel, x, num_rows, out, column, add)
+def panels_together(threads: Threads, matrix: Matrix, num_rows: int64) -> int64:
+    """How many panels a thread takes at a time.
+
+    For one row it reads two, where there are enough for all threads: weights come faster from two places of memory.
+    """
+    is_read_once = num_rows == 1 and matrix.kind == FLOAT32 and not has_many_registers()
+    return 2 if is_read_once and matrix.panels >= _PAIRS_OF_THREAD * 2 * threads.count else 1
 
 
 @compiled
-def float_panel(panel: Panel, x: Rows, num_rows: int64, out: Rows, column: int64, add: boolean) -> None:
+def multiply(
+    threads: Threads,
+    packed: Bytes,
+    matrix: Matrix,
+    first: int64,
+    count: int64,
+    x: Rows,
+    num_rows: int64,
+    work: Activations,
+) -> int64:
+    """The product of all rows with `count` panels, of which there are two only for one row.
+
+    Returns:
+        Where its sums begin in `work.sums`, [rows][PANEL]; those of a second panel follow.
+    """
+    sums, begin = work.sums.values, threads.thread * work.sums.stride
+    size = panel_bytes(matrix.depth, matrix.kind)
+    gap = (threads.count - 1) * size  # the others take the panels between
+    start = matrix.begin + first * size
+    panel = Panel(packed, start, matrix.depth, matrix.kind, gap, size // num_rows, num_rows)
+    if count == 2:
+        pair_product(panel, x, sums, begin)
+    elif panel.kind == INT8:
+        int8_panel(panel, work.converted, num_rows, sums, begin)
+    elif takes_tiles(panel.kind, num_rows):
+        tile_panel(panel, work.converted, num_rows, sums, begin)
+    elif panel.kind == BFLOAT16 or panel.kind == BFLOAT16_TILES:
+        bfloat16_panel(panel, work.converted, num_rows, sums, begin)
+    else:
+        float_panel(panel, x, num_rows, sums, begin)
+    return begin
+
+
+@compiled
+def write_sums(sums: Float32Array, begin: int64, num_rows: int64, out: Rows, column: int64, add: boolean) -> None:
+    """Write, or add, the sums of a panel to the outputs of each row."""
+    for row in range(num_rows):
+        source, target = begin + row * PANEL, row * out.stride + column
+        for place in range(PANEL):
+            total = sums[source + place]
+            out.values[target + place] = out.values[target + place] + total if add else total
+
+
+@compiled
+def float_panel(panel: Panel, x: Rows, num_rows: int64, sums: Float32Array, begin: int64) -> None:
+    """The product of all rows with one panel.
+
+    A few rows are multiplied with some of its inputs after the other: the weights of these are in the first cache from
+    one block of rows to the next, and those that follow are read from memory meanwhile.
+    """
+    for place in range(begin, begin + num_rows * PANEL):
+        sums[place] = np.float32(0.0)
+    is_split = 2 < num_rows <= _FEW_ROWS and not has_many_registers()
+    inputs = _INPUTS if is_split else panel.depth
+    size = panel_bytes(inputs, panel.kind)
+    for start in range(0, panel.depth, inputs):
+        count = min(inputs, panel.depth - start)
+        gap = panel.gap if start + count == panel.depth else 0
+        place = panel.begin + panel_bytes(start, panel.kind)
+        part = Panel(panel.packed, place, count, panel.kind, gap, size // num_rows, num_rows)
+        multiply_part(part, x, num_rows, start, sums, begin)
+
+
+@compiled
+def multiply_part(part: Panel, x: Rows, num_rows: int64, start: int64, sums: Float32Array, begin: int64) -> None:
     """As many rows at a time as there are registers for their sums."""
     row = 0
     while row < num_rows:
         left = num_rows - row
         if has_many_registers() and left >= 12:
-            panel_product_12(panel, x, row, out, column, add)
+            panel_product_12(part, x, row, start, sums, begin)
             row += 12
         elif has_many_registers() and left >= 8:
-            panel_product_8(panel, x, row, out, column, add)
+            panel_product_8(part, x, row, start, sums, begin)
             row += 8
         elif not has_many_registers() and left >= 6:
-            panel_product_6(panel, x, row, out, column, add)
+            panel_product_6(part, x, row, start, sums, begin)
             row += 6
         elif not has_many_registers() and left == 5:
-            panel_product_5(panel, x, row, out, column, add)
+            panel_product_5(part, x, row, start, sums, begin)
             row += 5
         elif left >= 4:
-            panel_product_4(panel, x, row, out, column, add)
+            panel_product_4(part, x, row, start, sums, begin)
             row += 4
         elif left >= 3:
-            panel_product_3(panel, x, row, out, column, add)
+            panel_product_3(part, x, row, start, sums, begin)
             row += 3
         elif left == 2:
-            panel_product_2(panel, x, row, out, column, add)
+            panel_product_2(part, x, row, start, sums, begin)
             row += 2
         else:
-            panel_product_1(panel, x, row, out, column, add)
+            panel_product_1(part, x, row, start, sums, begin)
             row += 1

@@ -19,6 +19,7 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BIT,
     BYTE,
     FLOAT,
+    NUMBERS,
     ZERO,
     Loop,
     Pass,
@@ -26,7 +27,6 @@ from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     load,
     offset,
     store,
-    store_or_add,
     weight_prefetch,
     word,
 )
@@ -37,18 +37,18 @@ _VECTORS = PANEL // LANES  # of a panel
 
 
 def _panel_product(rows: int):
-    def product(typing_context, panel, x, first, out, column, add):
+    def product(typing_context, panel, x, first, column, sums, begin):
         def generate(context, builder, signature, arguments):
-            panel, x, first, out, column, add = arguments
-            panel_kind, x_kind, _, out_kind, *_ = signature.args
-            packed, begin, depth, kind, gap, all_rows = unpack_tuple(builder, panel)
-            weights = address(context, builder, panel_kind.types[0], packed, begin, BYTE)
+            panel, x, first, column, sums, begin = arguments
+            panel_kind, x_kind, _, _, sums_kind, _ = signature.args
+            packed, weights, depth, kind, gap, share, all_rows = unpack_tuple(builder, panel)
+            weights = address(context, builder, panel_kind.types[0], packed, weights, BYTE)
             values, stride = unpack_tuple(builder, x)
-            start = address(context, builder, x_kind.types[0], values, builder.mul(first, stride), FLOAT)
-            activations = [offset(builder, start, builder.mul(stride, word(row))) for row in range(rows)]
-            values, stride = unpack_tuple(builder, out)
             place = builder.add(builder.mul(first, stride), column)
-            target = address(context, builder, out_kind.types[0], values, place, FLOAT)
+            start = address(context, builder, x_kind.types[0], values, place, FLOAT)
+            activations = [offset(builder, start, builder.mul(stride, word(row))) for row in range(rows)]
+            place = builder.add(begin, builder.mul(first, word(PANEL)))
+            target = address(context, builder, sums_kind, sums, place, FLOAT)
 
             width = _VECTORS if rows <= 2 or _has_many_registers() else 1
             # LLVM moves the loads of several inputs to the front, where with many rows they fit in no registers.
@@ -59,21 +59,64 @@ def _panel_product(rows: int):
                 end = offset(builder, weights, builder.mul(depth, word(line)))
                 for vector in range(0, _VECTORS, width):
                     begin = offset(builder, weights, vector * LANES * number_kind.size)
-                    part = vector // width, _VECTORS // width
-                    steps, step_bytes = builder.udiv(depth, word(unroll)), unroll * line // part[1]
-                    reading = Pass(begin, steps, step_bytes, end, gap, rows, first, all_rows, part, interleaved=True)
-                    sums = _accumulate(builder, reading, unroll, number_kind, activations)
-                    for row, of_row in enumerate(sums):
-                        for number, total in enumerate(of_row, start=vector):
-                            place = builder.add(builder.mul(stride, word(row)), word(number * LANES))
-                            store_or_add(builder, total, offset(builder, target, place), add)
+                    number, parts = vector // width, _VECTORS // width
+                    steps, step_bytes = builder.udiv(depth, word(unroll)), unroll * line // parts
+                    reading = Pass(
+                        begin,
+                        steps,
+                        step_bytes,
+                        end,
+                        gap,
+                        share,
+                        rows,
+                        first,
+                        all_rows,
+                        (number, parts),
+                        interleaved=True,
+                    )
+                    places = [
+                        offset(builder, target, row * PANEL + number * LANES)
+                        for row in range(rows)
+                        for number in range(vector, vector + width)
+                    ]
+                    _accumulate(builder, reading, unroll, number_kind, activations, places)
 
             for_kind(builder, kind, write, among=(FLOAT32, FLOAT16))
             return context.get_dummy_value()
 
-        return types.void(panel, x, types.int64, out, types.int64, types.boolean), generate
+        return types.void(panel, x, types.int64, types.int64, sums, types.int64), generate
 
     return intrinsic(product)
+
+
+@intrinsic
+def pair_product(typing_context, panel, x, sums, begin):
+    """See `intrinsics`."""
+
+    def generate(context, builder, signature, arguments):
+        panel, x, sums, begin = arguments
+        packed, weights, depth, *_ = unpack_tuple(builder, panel)
+        weights = address(context, builder, signature.args[0].types[0], packed, weights, BYTE)
+        values, _ = unpack_tuple(builder, x)
+        activations = address(context, builder, signature.args[1].types[0], values, word(0), FLOAT)
+        line, unroll = PANEL * NUMBERS[FLOAT32].size, 2
+        both = [weights, offset(builder, weights, builder.mul(depth, word(line)))]
+        loop = Loop(builder, [ZERO] * (len(both) * _VECTORS))
+        totals = list(loop.state)
+        for step in range(unroll):
+            k = builder.add(builder.mul(loop.index, word(unroll)), word(step))
+            activation = broadcast(builder, builder.load(offset(builder, activations, k)), LANES)
+            for place in range(len(totals)):
+                first = offset(builder, both[place // _VECTORS], builder.mul(k, word(line)))
+                weight = NUMBERS[FLOAT32].load(builder, offset(builder, first, place % _VECTORS * line // _VECTORS))
+                totals[place] = multiply_add(builder, weight, activation, totals[place])
+        loop.close(builder.udiv(depth, word(unroll)), totals)
+        target = address(context, builder, signature.args[2], sums, begin, FLOAT)
+        for place, total in enumerate(totals):
+            store(builder, total, offset(builder, target, place * LANES))
+        return context.get_dummy_value()
+
+    return types.void(panel, x, sums, types.int64), generate
 
 
 panel_product_1 = _panel_product(1)
@@ -86,13 +129,14 @@ panel_product_8 = _panel_product(8)
 panel_product_12 = _panel_product(12)
 
 
-def _accumulate(builder, reading, unroll, of_kind, activations):
-    """The sums of all rows, a list of vectors each, over a depth that is a multiple of 4."""
+def _accumulate(builder, reading, unroll, of_kind, activations, places):
+    """Continue the sums at some places, those of each row side by side, over a depth that is a multiple of 4."""
     width = _VECTORS // reading.part[1]
-    request = weight_prefetch(builder, reading)
-    loop = Loop(builder, [ZERO] * (len(activations) * width))
+    request = weight_prefetch(builder, reading) if reading.rows > 1 or _has_many_registers() else None
+    loop = Loop(builder, [load(builder, place) for place in places])
     sums = list(loop.state)
-    request(loop.index)
+    if request is not None:
+        request(loop.index)
     for step in range(unroll):
         k = builder.add(builder.mul(loop.index, word(unroll)), word(step))
         first = offset(builder, reading.begin, builder.mul(k, word(PANEL * of_kind.size)))
@@ -106,7 +150,8 @@ def _accumulate(builder, reading, unroll, of_kind, activations):
                 sums[place] = multiply_add(builder, weight, activation, sums[place])
     loop.close(reading.steps, sums)
     # The last pass's values; its body dominates what follows.
-    return [sums[row * width : (row + 1) * width] for row in range(len(activations))]
+    for total, place in zip(sums, places, strict=True):
+        store(builder, total, place)
 
 
 @intrinsic

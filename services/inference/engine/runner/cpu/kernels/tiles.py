@@ -3,15 +3,14 @@
 A tile is a register of 16 rows of 64 bytes. One instruction multiplies 16 rows of 32 inputs with the weights of 16
 outputs. Rows of a tile do not depend on one another.
 
-    tile_product_G(panel, rounded, row, count, out, column, add)
-        As `bfloat16_product_R`, for the first `count` of G times 16 rows from number `row` on, a multiple of 16. Their
-        blocks are in order. All rows of the tiles are read, and computed.
+    tile_product_G(panel, rounded, row, sums, begin)
+        As `bfloat16_product_R`, for G times 16 rows from number `row` on, a multiple of 16. Their blocks are in order.
     has_tiles()
         Whether this code is compiled for tiles.
 """
 
 from services.inference.engine.runner.cpu.kernels.bfloat16 import GROUP
-from services.inference.engine.runner.cpu.kernels.layout import Panel, Rows
+from services.inference.engine.runner.cpu.kernels.layout import Panel
 from shared.kernels.compiling import compiled
 from shared.kernels.intrinsics import Intrinsic
 from shared.kernels.types import Float32Array, boolean, int64
@@ -29,11 +28,11 @@ def compiled_for_tiles() -> boolean:
 
 
 @compiled
-def tile_panel(panel: Panel, rounded: Float32Array, num_rows: int64, out: Rows, column: int64, add: boolean) -> None:
-    """The product of all rounded rows with one panel."""
+def tile_panel(panel: Panel, rounded: Float32Array, num_rows: int64, sums: Float32Array, begin: int64) -> None:
+    """The product of all rounded rows with one panel; there are sums for whole tiles of rows."""
     row = 0
     while num_rows - row > GROUP:
-        tile_product_2(panel, rounded, row, min(num_rows - row, 2 * GROUP), out, column, add)
+        tile_product_2(panel, rounded, row, sums, begin)
         row += 2 * GROUP
     if num_rows > row:
-        tile_product_1(panel, rounded, row, num_rows - row, out, column, add)
+        tile_product_1(panel, rounded, row, sums, begin)

@@ -14,11 +14,8 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import LANES, PANEL
 from services.inference.engine.runner.cpu.kernels.vectors_llvm import (
     BIT,
     BYTE,
-    FLOAT,
     Loop,
-    load,
     offset,
-    store_or_add,
     word,
 )
 from shared.kernels.llvm import address, call, has_feature
@@ -31,33 +28,24 @@ _CONFIGURATION = bytes([1, *[0] * 15, *[_ROW_BYTES, 0] * 8, *[0] * 16, *[GROUP] 
 
 
 def _tile_product(groups: int):
-    def product(typing_context, panel, rounded, row, count, out, column, add):
+    def product(typing_context, panel, rounded, row, sums, begin):
         def generate(context, builder, signature, arguments):
             if not _has_tiles():
                 return context.get_dummy_value()
-            panel, rounded, row, count, out, column, add = arguments
+            panel, rounded, row, sums, begin = arguments
             kinds = signature.args
-            packed, begin, depth, *_ = cgutils.unpack_tuple(builder, panel)
-            weights = address(context, builder, kinds[0].types[0], packed, begin, BYTE)
+            packed, start, depth, *_ = cgutils.unpack_tuple(builder, panel)
+            weights = address(context, builder, kinds[0].types[0], packed, start, BYTE)
             blocks = builder.udiv(depth, word(DEPTH))
             of_group = builder.mul(blocks, word(_TILE_BYTES))
             first = builder.mul(builder.udiv(row, word(GROUP)), of_group)
             rows = offset(builder, address(context, builder, kinds[1], rounded, word(0), BYTE), first)
-            sums = _multiply(builder, weights, [rows, offset(builder, rows, of_group)][:groups], blocks)
-            values, stride = cgutils.unpack_tuple(builder, out)
-            place = builder.add(builder.mul(row, stride), column)
-            target = address(context, builder, kinds[4].types[0], values, place, FLOAT)
-            loop = Loop(builder, [])
-            for half in range(0, PANEL, LANES):
-                total = load(
-                    builder, offset(builder, sums, builder.add(builder.mul(loop.index, word(PANEL)), word(half)))
-                )
-                place = builder.add(builder.mul(loop.index, stride), word(half))
-                store_or_add(builder, total, offset(builder, target, place), add)
-            loop.close(count, [])
+            place = builder.add(begin, builder.mul(row, word(PANEL)))
+            target = address(context, builder, kinds[3], sums, place, BYTE)
+            _multiply(builder, weights, [rows, offset(builder, rows, of_group)][:groups], blocks, target)
             return context.get_dummy_value()
 
-        return types.void(panel, rounded, types.int64, types.int64, out, types.int64, types.boolean), generate
+        return types.void(panel, rounded, types.int64, sums, types.int64), generate
 
     return intrinsic(product)
 
@@ -66,11 +54,8 @@ tile_product_1 = _tile_product(1)
 tile_product_2 = _tile_product(2)
 
 
-def _multiply(builder, weights, groups, blocks):
-    """The address of the sums, [16 rows of each group][PANEL]."""
-    memory = ir.ArrayType(FLOAT, len(groups) * GROUP * PANEL)
-    sums = cgutils.alloca_once(builder, memory)
-    sums.align = _ROW_BYTES
+def _multiply(builder, weights, groups, blocks, sums):
+    """Write the sums from an address on, [16 rows of each group][PANEL]."""
     configuration = cgutils.global_constant(builder, "tiles", cgutils.make_bytearray(_CONFIGURATION))
     _tile(builder, "ldtilecfg", builder.bitcast(configuration, BYTE.as_pointer()))
     pairs = [(group, half) for group in range(len(groups)) for half in range(_HALVES)]
@@ -87,12 +72,10 @@ def _multiply(builder, weights, groups, blocks):
     for group, half in pairs:
         _tile(builder, "tdpbf16ps", _SUMS + group * _HALVES + half, _ROWS + group, _WEIGHTS + half)
     loop.close(blocks, [])
-    start = builder.bitcast(sums, BYTE.as_pointer())
     for group, half in pairs:
         place = (group * GROUP * PANEL + half * LANES) * 4
-        _tile(builder, "tilestored64", _SUMS + group * _HALVES + half, offset(builder, start, place), word(PANEL * 4))
+        _tile(builder, "tilestored64", _SUMS + group * _HALVES + half, offset(builder, sums, place), word(PANEL * 4))
     _tile(builder, "tilerelease")
-    return builder.bitcast(sums, FLOAT.as_pointer())
 
 
 def _tile(builder, name, *arguments) -> None:

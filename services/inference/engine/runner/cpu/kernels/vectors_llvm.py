@@ -44,15 +44,6 @@ def store(builder, vector, pointer):
     builder.store(vector, builder.bitcast(pointer, VECTOR.as_pointer()), align=4)
 
 
-def store_or_add(builder, vector, pointer, add):
-    """Write a vector from the address of its first number on, or add it to what is there."""
-    with builder.if_else(add) as (then, otherwise):
-        with then:
-            store(builder, builder.fadd(load(builder, pointer), vector), pointer)
-        with otherwise:
-            store(builder, vector, pointer)
-
-
 class Pass(NamedTuple):
     """One reading of weights, or of a part of them, for some of the rows that they are multiplied with.
 
@@ -64,6 +55,7 @@ class Pass(NamedTuple):
         step_bytes: Of weights in a step, a Python number.
         end: The address where the panel ends.
         gap: Bytes from there to the panel that its thread probably takes next.
+        share: Bytes of that panel that are requested for each row, where several passes request them.
         rows: How many, a Python number.
         first: The first of them.
         all_rows: How many rows the panel is multiplied with.
@@ -76,6 +68,7 @@ class Pass(NamedTuple):
     step_bytes: int
     end: Any
     gap: Any
+    share: Any
     rows: int
     first: Any
     all_rows: Any
@@ -91,30 +84,42 @@ def weight_prefetch(builder, reading: Pass):
     thread: the panel to come begins behind the gap. The first of several passes finds the panel in the cache, and
     leaves it there for the others: each requests its part of the panel to come, so that memory is busy all the time.
     """
-    begin, steps, step_bytes, end, gap, rows, first, all_rows, (number, parts), interleaved = reading
-    size = builder.mul(steps, word(step_bytes))
-    share = builder.udiv(builder.mul(size, word(rows)), all_rows)
-    place = builder.udiv(builder.mul(builder.mul(size, word(parts)), first), all_rows)
-    place = builder.add(place, builder.mul(share, word(number)))
-    # A pass over one of several interleaved parts is never the only one over the panel.
-    most_alone = 0 if interleaved and parts > 1 else rows
-    is_only = builder.icmp_signed("<=", all_rows, word(most_alone))
-    start = builder.select(
-        is_only,
-        offset(builder, begin, min(max(2 * rows, 4), 16) << 10),
-        offset(builder, offset(builder, end, gap), place),
-    )
-    last = builder.select(is_only, end, builder.inttoptr(word(-1), end.type))
-    # A power of two: the processor foresees a branch that is taken at even intervals.
-    interval = builder.select(is_only, word(1), builder.udiv(size, builder.or_(share, word(1))))
-    shift = builder.sub(word(63), builder.ctlz(interval, ir.Constant(BIT, 0)))
+    following, passes = _following(builder, reading), builder.udiv(reading.all_rows, word(reading.rows))
+    if reading.interleaved and reading.part[1] > 1:  # a pass over one of several such parts is never the only one
+        return _spread(builder, reading, following, passes)
+    is_only = builder.icmp_signed("<=", reading.all_rows, word(reading.rows))
+    near = offset(builder, reading.begin, min(max(2 * reading.rows, 4), 16) << 10)
+    start, passes = builder.select(is_only, near, following), builder.select(is_only, word(1), passes)
+    last = builder.select(is_only, reading.end, builder.inttoptr(word(-1), reading.end.type))
+
+    def beyond(ahead):
+        gap = builder.select(builder.icmp_unsigned(">=", ahead, last), reading.gap, word(0))
+        return offset(builder, ahead, gap)
+
+    return _spread(builder, reading, start, passes, beyond)
+
+
+def _following(builder, reading: Pass):
+    """The address of the part of the panel to come that a pass requests, where there are several."""
+    number, parts = reading.part
+    of_parts = builder.udiv(builder.mul(reading.share, word(reading.rows * number)), word(parts))
+    place = builder.add(builder.mul(reading.share, reading.first), of_parts)
+    return offset(builder, offset(builder, reading.end, reading.gap), place)
+
+
+def _spread(builder, reading: Pass, start, passes, beyond=lambda ahead: ahead):
+    """Requests from an address on, for every step where one pass makes them all, and at intervals for several.
+
+    The intervals are a power of two: the processor foresees a branch that is taken at even ones.
+    """
+    shift = builder.sub(word(63), builder.ctlz(builder.or_(passes, word(1)), ir.Constant(BIT, 1)))
     between = builder.sub(builder.shl(word(1), shift), word(1))
 
     def request(step):
         with builder.if_then(builder.icmp_unsigned("==", builder.and_(step, between), word(0))):
-            ahead = offset(builder, start, builder.mul(builder.lshr(step, shift), word(step_bytes)))
-            ahead = offset(builder, ahead, builder.select(builder.icmp_unsigned(">=", ahead, last), gap, word(0)))
-            for line in range(0, step_bytes, _LINE_BYTES):
+            ahead = offset(builder, start, builder.mul(builder.lshr(step, shift), word(reading.step_bytes)))
+            ahead = beyond(ahead)
+            for line in range(0, reading.step_bytes, _LINE_BYTES):
                 prefetch(builder, offset(builder, ahead, line), SECOND_CACHE)
 
     return request

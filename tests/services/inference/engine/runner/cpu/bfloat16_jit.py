@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from services.inference.engine.runner.cpu.kernels.bfloat16 import bfloat16_panel, round_rows
 from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, PANEL
 from services.inference.engine.runner.cpu.kernels.layout import Panel, Rows
+from services.inference.engine.runner.cpu.kernels.linear import write_sums
 from services.inference.engine.runner.cpu.panels import pack_panels
 from shared.kernels.compiling import Kernel
 
@@ -28,11 +29,13 @@ def compiled_product(panel_kernel: Kernel = bfloat16_panel, *, in_order: bool = 
         (outputs, depth), rows = weights.shape, len(x)
         packed = np.zeros(2 * outputs * depth, np.uint8)
         pack_panels(weights, BFLOAT16, packed)
-        rounded = np.full(depth * -(-rows // 16) * 16, np.nan, np.float32)
+        whole = -(-rows // 16) * 16
+        rounded = np.full(depth * whole, np.nan, np.float32)
+        sums = np.full(PANEL * whole, np.pi, np.float32)
         out = np.full((rows, outputs), np.pi, np.float32) if add_to is None else add_to.copy()
         x = np.ascontiguousarray(x).reshape(-1)
         packed.flags.writeable = False
-        multiply(packed, outputs // PANEL, depth, x, rounded, rows, out.reshape(-1), in_order, add_to is not None)
+        multiply(packed, outputs // PANEL, depth, x, rounded, sums, rows, out.reshape(-1), in_order, add_to is not None)
         return out
 
     return product
@@ -45,17 +48,19 @@ def dispatcher(panel_kernel: Kernel) -> Any:
     from shared.kernels import building
 
     dispatchers: dict[str, Any] = {}
-    round_all, multiply_panel = (building._dispatcher_of(one, dispatchers) for one in (round_rows, panel_kernel))
+    kernels = (round_rows, panel_kernel, write_sums)
+    round_all, multiply_panel, write = (building._dispatcher_of(one, dispatchers) for one in kernels)
     packed_type = numba.types.Array(numba.uint8, 1, "C", readonly=True)
     integer, floats, boolean = numba.int64, numba.float32[::1], numba.boolean
-    signature = numba.void(packed_type, integer, integer, floats, floats, integer, floats, boolean, boolean)
+    signature = numba.void(packed_type, integer, integer, floats, floats, floats, integer, floats, boolean, boolean)
 
     @numba.njit(signature, error_model="numpy")  # type: ignore[untyped-decorator]
-    def multiply(packed, panels, depth, x, rounded, rows, out, in_order, add):  # type: ignore[no-untyped-def]
+    def multiply(packed, panels, depth, x, rounded, sums, rows, out, in_order, add):  # type: ignore[no-untyped-def]
         round_all(0, 1, Rows(x, depth), rows, depth, rounded, in_order)
         for panel in range(panels):
-            weights = Panel(packed, panel * PANEL * depth * 2, depth, BFLOAT16, gap=0, rows=rows)
-            multiply_panel(weights, rounded, rows, Rows(out, panels * PANEL), panel * PANEL, add)
+            weights = Panel(packed, panel * PANEL * depth * 2, depth, BFLOAT16, gap=0, share=0, rows=rows)
+            multiply_panel(weights, rounded, rows, sums, 0)
+            write(sums, 0, rows, Rows(out, panels * PANEL), panel * PANEL, add)
 
     return multiply
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from services.inference.engine.runner.cpu.kernels.bfloat16 import bfloat16_panel, round_rows
 from services.inference.engine.runner.cpu.kernels.intrinsics import BFLOAT16, PANEL
 from services.inference.engine.runner.cpu.kernels.layout import Panel, Rows
+from services.inference.engine.runner.cpu.kernels.linear import write_sums
 from services.inference.engine.runner.cpu.panels import pack_panels
 
 Floats = NDArray[np.float32]
@@ -30,9 +31,11 @@ def product(weights: Floats, x: Floats, num_threads: int = 1, add_to: Floats | N
     for thread in reversed(range(num_threads)):
         round_rows(thread, num_threads, Rows(activations.reshape(-1), stride), rows, depth, rounded, False)
     out = np.full((rows, outputs), np.pi, np.float32) if add_to is None else add_to.copy()
+    sums = np.full(rows * PANEL, np.pi, np.float32)
     for panel in range(outputs // PANEL):
         of_panel = Panel(packed, panel * PANEL * depth * 2, depth, BFLOAT16, gap=0, rows=rows)
-        bfloat16_panel(of_panel, rounded, rows, Rows(out.reshape(-1), outputs), panel * PANEL, add_to is not None)
+        bfloat16_panel(of_panel, rounded, rows, sums, 0)
+        write_sums(sums, 0, rows, Rows(out.reshape(-1), outputs), panel * PANEL, add_to is not None)
     return out
 
 

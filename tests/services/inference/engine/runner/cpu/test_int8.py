@@ -37,7 +37,9 @@ def linear(weights: Floats, x: Floats, num_threads: int = 1) -> Floats:
     out = np.full((rows, panels * PANEL), np.pi, np.float32)
     for panel in range(panels):
         weights_of_panel = Panel(packed, panel * blocks * BLOCK_BYTES, depth, INT8, gap=0, rows=rows)
-        int8_panel(weights_of_panel, quantized, rows, Rows(out.reshape(-1), out.shape[1]), panel * PANEL, False)
+        sums = np.full(rows * PANEL, np.pi, np.float32)
+        int8_panel(weights_of_panel, quantized, rows, sums, 0)
+        out[:, panel * PANEL : (panel + 1) * PANEL] = sums.reshape(rows, PANEL)
     return out[:, :outputs]
 
 
