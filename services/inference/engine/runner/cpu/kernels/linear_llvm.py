@@ -132,6 +132,7 @@ panel_product_12 = _panel_product(12)
 def _accumulate(builder, reading, unroll, of_kind, activations, places):
     """Continue the sums at some places, those of each row side by side, over a depth that is a multiple of 4."""
     width = _VECTORS // reading.part[1]
+    # For one row, processors without AVX-512 (measured on Zen 3) are faster without requests.
     request = weight_prefetch(builder, reading) if reading.rows > 1 or _has_many_registers() else None
     loop = Loop(builder, [load(builder, place) for place in places])
     sums = list(loop.state)
