@@ -112,7 +112,7 @@ class Panel(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """What is computed, a row for each token; `scratch` has a part for each thread instead.
+    """What is computed, a row for each token; `sums` and `scratch` have a part for each thread instead.
 
     `converted` holds the rows that products of 8 bits and of bfloat16 take (see `int8` and `bfloat16`); it is
     empty where there are none.

@@ -64,7 +64,7 @@ def test_a_matrix_gives_the_sums_of_its_panels(panels: int, rows: int) -> None:
 def test_sums_are_written_or_added(add: bool) -> None:
     generator = np.random.default_rng(0)
     sums = generator.normal(size=5 * PANEL).astype(np.float32)
-    sums[7] = -0.0
+    sums[PANEL + 7] = -0.0
     start = generator.normal(size=5 * OUT_STRIDE).astype(np.float32)
     out = start.copy()
     write_sums(sums, PANEL, 4, Rows(out, OUT_STRIDE), 3, add)
