@@ -18,7 +18,7 @@ import torch
 from benchmarks.host import describe_machine, installed_versions
 from services.inference.engine.runner.cpu.kernels import intrinsics
 from services.inference.engine.runner.cpu.kernels.layout import Rows, Threads
-from services.inference.engine.runner.cpu.kernels.linear import linear
+from services.inference.engine.runner.cpu.kernels.linear import WRITE, linear
 from services.inference.engine.runner.cpu.kernels.phases import PHASE_WORDS
 from services.inference.engine.runner.cpu.panels import KINDS
 from services.inference.engine.runner.cpu.runner import CpuRunner
@@ -146,7 +146,7 @@ def _our_product(runner: CpuRunner, number: int, inputs: int, outputs: int, rows
             rows,
             runner._work,
             out,
-            False,
+            WRITE,
         )
         for thread in range(thread_pool.num_threads)
     ]

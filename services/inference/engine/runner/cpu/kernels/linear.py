@@ -31,7 +31,7 @@ from services.inference.engine.runner.cpu.kernels.intrinsics import (
 from services.inference.engine.runner.cpu.kernels.layout import Activations, Panel, Rows, Threads, Weights
 from services.inference.engine.runner.cpu.kernels.phases import ROWS, finish_phase, take_item
 from services.inference.engine.runner.cpu.kernels.tiles import tile_panel
-from shared.kernels.compiling import compiled
+from shared.kernels.compiling import compiled, compiled_and_inlined, inlined
 from shared.kernels.types import Bytes, Float32Array, Int64Array, boolean, int64
 
 
@@ -54,6 +54,9 @@ class Matrix(NamedTuple):
 
 
 MATRIX_WORDS = len(Matrix._fields)
+WRITE, ADD, GATE = range(3)
+"""What becomes of the sums of a panel. GATE is for a matrix without biases whose panels hold LANES gates and the LANES
+outputs that they gate."""
 _INPUTS = 64  # of a panel that are multiplied with a few rows at a time: 8 KiB of weights in float32
 _FEW_ROWS = 64  # with more, reading the rows in parts costs more than reading the panel again
 _LEAST_PAIRS = 4  # for each thread, so that none waits long for the others
@@ -70,11 +73,22 @@ def linear(
     num_rows: int64,
     work: Activations,
     out: Rows,
-    add: boolean,
+    then: int64,
 ) -> int64:
-    """Write, or add, the product of `num_rows` rows of x with matrix `number`, and its biases; returns the next phase.
+    """Multiply `num_rows` rows of x with matrix `number`; returns the next phase.
 
     Rows of x are 0 from the matrix's width to its depth; rows of `out` have room for all panels.
+
+    Args:
+        threads: All of them; each calls this.
+        phase: Of the step.
+        weights: Have the matrix.
+        number: Of the matrix.
+        x: The rows.
+        num_rows: How many.
+        work: Has room for converted rows and sums.
+        out: Receives the outputs.
+        then: What becomes of the sums: WRITE or ADD to `out`, with biases; or GATE, see above.
     """
     matrix = described(weights.matrices, number)
     phase = convert_rows(threads, phase, matrix.kind, x, num_rows, matrix.depth, work.converted)
@@ -86,43 +100,14 @@ def linear(
         count = min(together, matrix.panels - first)
         sums = multiply(threads, weights.packed, matrix, first, count, x, num_rows, work)
         for panel in range(count):
-            column = (first + panel) * PANEL
-            write_sums(work.sums.values, sums + panel * PANEL, num_rows, out, column, add)
-            if matrix.bias >= 0:
-                add_biases(weights.biases, matrix.bias + column, num_rows, out, column)
-        done += 1
-        item = take_item(threads, phase)
-    return finish_phase(threads, phase, done, items)
-
-
-@compiled
-def gated_linear(
-    threads: Threads,
-    phase: int64,
-    weights: Weights,
-    number: int64,
-    x: Rows,
-    num_rows: int64,
-    work: Activations,
-    out: Rows,
-) -> int64:
-    """As `linear`, for a matrix without biases whose panels hold LANES gates and the LANES outputs that they gate.
-
-    `out` gets silu(gate) * output.
-    """
-    matrix = described(weights.matrices, number)
-    phase = convert_rows(threads, phase, matrix.kind, x, num_rows, matrix.depth, work.converted)
-    together = panels_together(threads, matrix, num_rows)
-    items = (matrix.panels + together - 1) // together
-    done, item = 0, take_item(threads, phase)
-    while item < items:
-        first = item * together
-        count = min(together, matrix.panels - first)
-        sums = multiply(threads, weights.packed, matrix, first, count, x, num_rows, work)
-        for panel in range(count):
-            for row in range(num_rows):
-                source = sums + (panel + row) * PANEL
-                swiglu(work.sums.values, source, out.values, row * out.stride + (first + panel) * LANES)
+            begin = sums + panel * PANEL
+            if then == GATE:
+                gate(work.sums.values, begin, num_rows, out, (first + panel) * LANES)
+            else:
+                column = (first + panel) * PANEL
+                write_sums(work.sums.values, begin, num_rows, out, column, then == ADD)
+                if matrix.bias >= 0:
+                    add_biases(weights.biases, matrix.bias + column, num_rows, out, column)
         done += 1
         item = take_item(threads, phase)
     return finish_phase(threads, phase, done, items)
@@ -221,7 +206,7 @@ def multiply(
     return begin
 
 
-@compiled
+@compiled_and_inlined
 def write_sums(sums: Float32Array, begin: int64, num_rows: int64, out: Rows, column: int64, add: boolean) -> None:
     """Write, or add, the sums of a panel to the outputs of each row."""
     for row in range(num_rows):
@@ -229,6 +214,13 @@ def write_sums(sums: Float32Array, begin: int64, num_rows: int64, out: Rows, col
         for place in range(PANEL):
             total = sums[source + place]
             out.values[target + place] = out.values[target + place] + total if add else total
+
+
+@inlined
+def gate(sums: Float32Array, begin: int64, num_rows: int64, out: Rows, column: int64) -> None:
+    """Write silu(gate) * output of a panel's LANES gates and outputs."""
+    for row in range(num_rows):
+        swiglu(sums, begin + row * PANEL, out.values, row * out.stride + column)
 
 
 @compiled

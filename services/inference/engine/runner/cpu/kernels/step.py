@@ -21,7 +21,7 @@ from services.inference.engine.runner.cpu.kernels.attention import (
 )
 from services.inference.engine.runner.cpu.kernels.intrinsics import LANES, TILE, softmax, write_numbers
 from services.inference.engine.runner.cpu.kernels.layout import Shape, Step, Threads
-from services.inference.engine.runner.cpu.kernels.linear import gated_linear, linear
+from services.inference.engine.runner.cpu.kernels.linear import ADD, GATE, WRITE, linear
 from services.inference.engine.runner.cpu.kernels.phases import PHASE_WORDS, ROWS, finish_phase, take_item
 from shared.kernels.compiling import compiled
 from shared.kernels.types import int64
@@ -50,10 +50,10 @@ def run_attention(threads: Threads, phase: int64, step: Step, layer: int64) -> i
     """The first half of a layer; returns the next phase."""
     weights, work, rows, matrix = step.weights, step.work, step.num_rows, MATRICES * layer
     phase = norm_rows(threads, phase, step, gain_of(step.shape, layer))
-    phase = linear(threads, phase, weights, matrix, work.normed, rows, work, work.qkv, False)
+    phase = linear(threads, phase, weights, matrix, work.normed, rows, work, work.qkv, WRITE)
     phase = place_rows(threads, phase, step, layer)
     phase = attend_rows(threads, phase, step, layer)
-    return linear(threads, phase, weights, matrix + 1, work.attended, rows, work, work.residual, True)
+    return linear(threads, phase, weights, matrix + 1, work.attended, rows, work, work.residual, ADD)
 
 
 @compiled
@@ -61,8 +61,8 @@ def run_feed_forward(threads: Threads, phase: int64, step: Step, layer: int64) -
     """The second half of a layer; returns the next phase."""
     weights, work, rows, matrix = step.weights, step.work, step.num_rows, MATRICES * layer + 2
     phase = norm_rows(threads, phase, step, gain_of(step.shape, layer) + whole_vectors(step.shape.d_model))
-    phase = gated_linear(threads, phase, weights, matrix, work.normed, rows, work, work.hidden)
-    return linear(threads, phase, weights, matrix + 1, work.hidden, rows, work, work.residual, True)
+    phase = linear(threads, phase, weights, matrix, work.normed, rows, work, work.hidden, GATE)
+    return linear(threads, phase, weights, matrix + 1, work.hidden, rows, work, work.residual, ADD)
 
 
 @compiled
@@ -70,7 +70,7 @@ def run_head(threads: Threads, step: Step) -> None:
     """Compute the logits of the first outputs of the batch, a row for each."""
     weights, work, matrix = step.weights, step.work, MATRICES * step.shape.num_layers
     phase = norm_outputs(threads, 0, step)
-    linear(threads, phase, weights, matrix, work.normed, step.num_rows, work, work.logits, False)
+    linear(threads, phase, weights, matrix, work.normed, step.num_rows, work, work.logits, WRITE)
 
 
 @compiled

@@ -5,7 +5,7 @@ import pytest
 
 from services.inference.engine.runner.cpu.kernels.intrinsics import FLOAT32, PANEL
 from services.inference.engine.runner.cpu.kernels.layout import Activations, Panel, Rows, Threads, Weights
-from services.inference.engine.runner.cpu.kernels.linear import float_panel, linear, write_sums
+from services.inference.engine.runner.cpu.kernels.linear import WRITE, float_panel, linear, write_sums
 from services.inference.engine.runner.cpu.kernels.phases import PHASE_WORDS
 
 DEPTH, STRIDE = 160, 176  # not a whole number of the parts that few rows are multiplied with
@@ -53,7 +53,7 @@ def test_a_matrix_gives_the_sums_of_its_panels(panels: int, rows: int) -> None:
     matrix = Weights(packed, described, nothing, biases, nothing)
     out = Rows(np.full(rows * (panels * PANEL + 5), 7, np.float32), panels * PANEL + 5)
     threads = Threads(0, 1, np.zeros(PHASE_WORDS, np.int64))
-    assert linear(threads, 0, matrix, 0, Rows(x, STRIDE), rows, work, out, False) == 1
+    assert linear(threads, 0, matrix, 0, Rows(x, STRIDE), rows, work, out, WRITE) == 1
     found = out.values.reshape(rows, -1)
     assert (found[:, -5:] == 7).all()
     expected = np.hstack([product(one, x) for one in weights]) + biases
