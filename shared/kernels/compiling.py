@@ -87,11 +87,16 @@ class Kernel(KernelFunction):
         prototype = kind(None, ctypes.c_void_p)
         return prototype(object_file.of(self.package).address_of(self.symbol))
 
-    @cached_property
+    @property
     def definition(self) -> "_MethodDefinition":
-        """What Python knows of `Call.builtin`. A function looks at it even when it is freed, so it is kept here."""
+        """What Python knows of `Call.builtin`. Functions look at it even when they are freed, so the first one is kept.
+
+        From Python 3.12 on a `cached_property` keeps the last one, where several threads ask for it at once.
+        """
         code = object_file.of(self.package).address_of(f"{self.symbol}.builtin")
-        return _MethodDefinition(self.__name__.encode(), code, _ONE_ARGUMENT, None)
+        made = _MethodDefinition(self.__name__.encode(), code, _ONE_ARGUMENT, None)
+        kept: _MethodDefinition = vars(self).setdefault("_definition", made)
+        return kept
 
     def _words(self, value: Any, kind: types.Argument) -> Iterator[float]:
         if isinstance(kind, types.Group):

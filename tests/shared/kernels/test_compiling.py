@@ -2,15 +2,19 @@
 
 import ctypes
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
 from shared.bpe.kernels.boundaries import SpecialTokens, find_special
+from shared.bpe.kernels.encoding import encode_string
 from shared.bpe.kernels.pretoken_keys import hash_bytes
 from shared.bpe.kernels.utf8 import first_invalid
-from shared.kernels import types
-from shared.kernels.compiling import WordBlock
+from shared.kernels import object_file, types
+from shared.kernels.compiling import Kernel, WordBlock
 
 TEXT = np.frombuffer(b"ab\xff, and more than eight bytes", np.uint8)
 
@@ -99,3 +103,18 @@ def test_an_array_to_be_written_must_not_be_read_only() -> None:
 def test_too_few_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="argument"):
         first_invalid(TEXT, 0)
+
+
+def test_threads_at_once_have_the_definition_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, both = Kernel(encode_string.function), threading.Barrier(2)
+    file = object_file.of(kernel.package)
+
+    def of(_package: str) -> object_file.ObjectFile:
+        with suppress(threading.BrokenBarrierError):  # where one thread waits for the other's
+            both.wait(1)
+        return file
+
+    monkeypatch.setattr(object_file, "of", of)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: kernel.definition, range(2))
+    assert first is second is kernel.definition
