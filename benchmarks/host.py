@@ -2,6 +2,7 @@
 
 import os
 import platform
+import timeit
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,7 +15,7 @@ def describe_machine() -> dict[str, str | int]:
         "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
         "memory in GB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "python": platform.python_version(),
+        "python": _interpreter(),
     }
 
 
@@ -27,6 +28,13 @@ def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
+
+
+def _interpreter() -> str:
+    """Its version and a sign of its speed: a build without profile-guided optimization takes up to twice as long."""
+    times = 200_000
+    seconds = min(timeit.repeat("{'index': x, 'tokens': [x]}", "x = 1", number=times, repeat=5))
+    return f"{platform.python_version()}, {seconds / times * 1e9:.0f} ns for a dict and a list"
 
 
 def _processor() -> str:
