@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +25,7 @@ def starts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param != "threads start":
         start = refuse if request.param == "none may start" else lambda work, arguments: None
         monkeypatch.setattr(work_pool._thread, "start_new_thread", start)
+        monkeypatch.setattr(work_pool, "_starting", set())
     return str(request.param)
 
 
@@ -118,3 +122,38 @@ def test_a_lock_without_memory_is_memory_that_is_short(monkeypatch: pytest.Monke
     monkeypatch.setattr(work_pool._thread, "allocate_lock", fails)
     with pytest.raises(MemoryError):
         work_pool.new_lock()
+
+
+def test_the_end_waits_for_threads_that_have_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin: list[Callable[[], None]] = []
+    monkeypatch.setattr(work_pool._thread, "start_new_thread", lambda work, _arguments: begin.append(work))
+    monkeypatch.setattr(work_pool, "_starting", set())
+    with WorkPool(2) as pool:
+        pool.submit(int, at_once=True)
+    thread = threading.Timer(0.1, begin[0])
+    thread.start()
+    work_pool._wait_for_threads_to_begin()
+    assert not work_pool._starting
+    thread.join()
+
+    with WorkPool(2) as pool:
+        pool.submit(int, at_once=True)
+    monkeypatch.setattr(work_pool, "_SECONDS_TO_BEGIN", 0.1)
+    work_pool._wait_for_threads_to_begin()
+    assert len(work_pool._starting) == 1, "a thread that never begins does not keep the process"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processors are chosen as on Linux")
+def test_a_process_may_end_as_soon_as_its_work_is_done() -> None:
+    """On one processor threads often begin late; glibc overwrites what is freed, so that it is no use to them."""
+    program = """
+import os
+from shared.system.thread_pool import WorkPool
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+with WorkPool(65) as pool:
+    for _ in range(64):
+        pool.submit(int, at_once=True)
+"""
+    environment = os.environ | {"MALLOC_PERTURB_": "165"}
+    for _ in range(5):
+        assert subprocess.run([sys.executable, "-c", program], env=environment, check=False).returncode == 0
