@@ -103,8 +103,8 @@ class StopMatcher:
 
     @property
     def num_held(self) -> int:
-        """How many characters are held back."""
-        return len(self._held)
+        """How many characters at the text's end may still become a stop string, those that `skip` took included."""
+        return self._stops.num_held[self._state]
 
     def skip(self, text: str) -> None:
         """Take text that was released before: a stop string may begin in it, but not end."""

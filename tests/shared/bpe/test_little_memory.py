@@ -79,7 +79,7 @@ def test_it_ends_with_the_same_result_or_says_that_memory_is_short(name: str) ->
 @pytest.mark.parametrize(
     ("elf", "left", "message"),
     [
-        pytest.param(True, 2, "MemoryError: Unable to allocate", id="loader of ours"),
+        pytest.param(True, 3, "MemoryError: Unable to allocate", id="loader of ours"),
         pytest.param(False, 50, "MemoryError: not enough memory to load LLVM, which runs compiled code", id="LLVM"),
     ],
 )
