@@ -56,14 +56,31 @@ class Kernel(KernelFunction):
 
     def prepare(self, *values: Any) -> "Call":
         """A call that can be run again and again, for what is too short to look at its arguments each time."""
+        if len(values) != len(self.arguments):
+            raise TypeError(f"{self.symbol} takes {len(self.arguments)} arguments, not {len(values)}")
+        return self.bind(*values)
+
+    def bind(self, *values: Any) -> "Call":
+        """A call with its first arguments; `Call.run_with` takes the others."""
         kinds = self.arguments.values()
-        words = [word for value, kind in zip(values, kinds, strict=True) for word in self._words(value, kind)]
-        return Call(self, words, values)
+        words = [word for value, kind in zip(values, kinds, strict=False) for word in self.words(value, kind)]
+        missing = self.argument_words.packer.size // _WORD_BYTES - len(words)
+        return Call(self, words + [0] * missing, values)
 
     @cached_property
     def argument_words(self) -> "WordBlock":
         """The names and types of the words of its arguments."""
         return WordBlock([word for name, kind in self.arguments.items() for word in _named_words(name, kind)])
+
+    @cached_property
+    def argument_places(self) -> "dict[str, tuple[struct.Struct, int]]":
+        """For each argument, how its words are packed and where they begin."""
+        places, offset = {}, 0
+        for name, kind in self.arguments.items():
+            packer = WordBlock([*_named_words(name, kind)]).packer
+            places[name] = packer, offset
+            offset += packer.size
+        return places
 
     @cached_property
     def result_words(self) -> "WordBlock":
@@ -98,19 +115,22 @@ class Kernel(KernelFunction):
         kept: _MethodDefinition = vars(self).setdefault("_definition", made)
         return kept
 
-    def _words(self, value: Any, kind: types.Argument) -> Iterator[float]:
+    def words(self, value: Any, kind: types.Argument) -> list[float]:
+        """An argument as it is passed.
+
+        Raises:
+            TypeError: It is not what the signature says.
+        """
+        if isinstance(kind, types.Scalar):
+            return [float(value) if kind.dtype.kind == "f" else int(value)]
         if isinstance(kind, types.Group):
-            for field, field_kind in zip(value, kind.fields.values(), strict=True):
-                yield from self._words(field, field_kind)
-        elif isinstance(kind, types.Scalar):
-            yield float(value) if kind.dtype.kind == "f" else int(value)
-        else:
-            is_fit = isinstance(value, np.ndarray) and value.dtype == kind.dtype and value.flags.c_contiguous
-            if not is_fit or not (kind.readonly or value.flags.writeable):
-                found = f"{value.dtype}, {value.flags}" if isinstance(value, np.ndarray) else type(value).__name__
-                raise TypeError(f"{self.symbol} takes a contiguous array of {kind.dtype}, not {found}")
-            yield value.ctypes.data
-            yield value.size
+            fields = zip(value, kind.fields.values(), strict=True)
+            return [word for field, field_kind in fields for word in self.words(field, field_kind)]
+        is_fit = isinstance(value, np.ndarray) and value.dtype == kind.dtype and value.flags.c_contiguous
+        if not is_fit or not (kind.readonly or value.flags.writeable):
+            found = f"{value.dtype}, {value.flags}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise TypeError(f"{self.symbol} takes a contiguous array of {kind.dtype}, not {found}")
+        return [value.ctypes.data, value.size]
 
 
 class WordBlock:
@@ -185,6 +205,20 @@ class Call:
     @cached_property
     def results(self) -> Any:  # noqa: D102  # see the class
         return self._frame.results
+
+    def run_with(self, **values: Any) -> Any:
+        """Run it as `run`, with values of some arguments, which are not kept: the next run has to name them too.
+
+        Where the other arguments hold many arrays, this takes a small part of the time of a whole call.
+
+        Raises:
+            TypeError: If an argument is not what the signature says.
+        """
+        kernel = self._kernel
+        for name, value in values.items():
+            packer, offset = kernel.argument_places[name]
+            packer.pack_into(self._frame, offset, *kernel.words(value, kernel.arguments[name]))
+        return self.run()
 
     def run(self) -> Any:
         """Run it; returns the result, or the NamedTuple where there are several."""

@@ -375,7 +375,7 @@ def test_a_key_is_asked_for(page: Page, model_dir: Path, watched: Watched) -> No
 
 
 def test_a_service_that_is_killed_and_started_again(page: Page, model_dir: Path, watched: Watched) -> None:
-    watched.expected.append("ERR_CONNECTION")
+    watched.expected += ["ERR_CONNECTION", "503"]  # while it loads
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -63,6 +63,9 @@ class _Workspace:
         self.cache = new_cache(*pretokens)
         call = encode_string.prepare(0, numpy_api(), self._tables, self.cache, self.scanner, self.text, self.out)
         self.encode_string = call.builtin
+        # To pass the vocabulary and the cache takes longer than to encode a short text.
+        self.encode_texts = encode_texts.bind(self._tables, self.cache, self.scanner).run_with
+        self.encode_pretokens = encode_pretokens.bind(self._tables, self.cache).run_with
 
 
 class Encoder:
@@ -205,7 +208,7 @@ class Encoder:
             return id_ends
         state = np.zeros(3, np.int64)
         while state[0] < len(id_ends):
-            encode_texts(self._tables, workspace.cache, workspace.scanner, texts, out, id_ends, state)
+            workspace.encode_texts(texts=texts, out=out, id_ends=id_ends, state=state)
             if state[0] < len(id_ends):
                 _check_memory(state[2], len(texts.data))
                 self._grow(workspace)
@@ -219,7 +222,9 @@ class Encoder:
         for index, (start, end) in enumerate(zip(texts.starts.tolist(), texts.ends.tolist(), strict=True)):
             pretokens = split(self._expression, data[start:end].tobytes().decode(), budget)
             cuts = start + np.cumsum([len(pretoken.encode()) for pretoken in pretokens], dtype=np.int64)
-            filled = encode_pretokens(self._tables, workspace.cache, data, start, cuts, len(cuts), out, filled)
+            filled = workspace.encode_pretokens(
+                text=data, start=start, ends=cuts, num_pretokens=len(cuts), out=out, filled=filled
+            )
             _check_memory(filled, end - start)
             if is_full(workspace.cache.table):
                 self._grow(workspace)

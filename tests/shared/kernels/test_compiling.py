@@ -49,6 +49,18 @@ def test_a_prepared_call_runs_again_with_what_has_changed() -> None:
     assert call.run() == call.results.value == 3
 
 
+def test_a_bound_call_takes_the_other_arguments_with_each_run() -> None:
+    call = find_special.bind(TEXT)
+    for begin, end, special in ((0, 20, b"and"), (7, len(TEXT), TEXT[9:12].tobytes()), (0, 2, b"a longer one")):
+        specials = SpecialTokens(np.frombuffer(special, np.uint8), np.array([0, len(special)]))
+        found = call.run_with(begin=begin, end=end, specials=specials)
+        assert found == find_special(TEXT, begin, end, specials)
+        place = TEXT.tobytes().find(special, begin, end)
+        assert found.begin == place or (place < 0 and found.length == 0)
+    with pytest.raises(TypeError, match="takes a contiguous array of int64, not int32"):
+        call.run_with(specials=SpecialTokens(specials.text, specials.offsets.astype(np.int32)))
+
+
 def test_arguments_and_results_have_names() -> None:
     specials = SpecialTokens(np.frombuffer(b"and", np.uint8), np.array([0, 3]))
     call = find_special.prepare(TEXT, 0, 20, specials)
@@ -101,7 +113,7 @@ def test_an_array_to_be_written_must_not_be_read_only() -> None:
 
 
 def test_too_few_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match="argument"):
+    with pytest.raises(TypeError, match="first_invalid takes 3 arguments, not 2"):
         first_invalid(TEXT, 0)
 
 

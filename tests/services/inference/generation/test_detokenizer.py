@@ -191,7 +191,7 @@ def test_the_token_that_ends_the_answer_begins_where_its_text_ends(pieces_tokeni
 def test_a_token_without_text_waits_for_a_stop_string_that_began_in_what_was_released(
     pieces_tokenizer: Tokenizer,
 ) -> None:
-    """The choice that was not cut holds the control token back with the "F" before it, so the continued one does too."""
+    """The choice that was not cut holds the control token back, with the "F" before it."""
     control = pieces_tokenizer.special_tokens["<|e|>"]
     detokenizer = Detokenizer(0, pieces_tokenizer, StopStrings(["Fa"]), {}, 0, splits_characters=True)
     detokenizer.skip(pieces_tokenizer.encode("DEF"))
