@@ -24,7 +24,7 @@ TINY = [
 ]
 
 
-# The command line, with time to stop a run between its 15th step and its last.
+# The command line, with time to stop a run between its fifth step and its last.
 SLOW = """
 import time
 from trainer.training import trainer as training
@@ -33,7 +33,7 @@ from trainer.cli import main
 after = training.Trainer._after
 
 def after_a_while(self, step, report):
-    time.sleep(0.05 * (step.number > 15))
+    time.sleep(0.05 * (step.number > 5))
     after(self, step, report)
 
 training.Trainer._after = after_a_while
@@ -285,7 +285,7 @@ def test_stopped_encoding_continues_to_the_same_files(
 @pytest.fixture(scope="module")
 def uninterrupted(token_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("whole") / "run"
-    done = run(*train_arguments(token_folder, output, "--max-steps", 120, "--checkpoint-interval", 15))
+    done = run(*train_arguments(token_folder, output, "--max-steps", 60, "--checkpoint-interval", 5))
     assert done.returncode == 0, done.stderr
     return output
 
@@ -300,9 +300,9 @@ def test_a_stopped_run_goes_on_to_the_same_result(
 ) -> None:
     """B84, B87: Ctrl-C and SIGTERM save first; after SIGKILL the last checkpoint serves."""
     output = tmp_path / "run"
-    arguments = train_arguments(token_folder, output, "--max-steps", 120, "--checkpoint-interval", 15)
+    arguments = train_arguments(token_folder, output, "--max-steps", 60, "--checkpoint-interval", 5)
     process = start(*arguments, program=("-c", SLOW))
-    wait_for(output / "metrics.jsonl", 18)
+    wait_for(output / "metrics.jsonl", 8)
     process.send_signal(number)
     _, errors = process.communicate()
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), errors
@@ -310,7 +310,7 @@ def test_a_stopped_run_goes_on_to_the_same_result(
     if number != signal.SIGKILL:
         assert f"stopped after step {int(saved[-1].name[5:])}; saved {saved[-1]}" in errors
         assert f"--config {output / 'train.toml'} --resume" in errors
-    assert int(saved[-1].name[5:]) < 120
+    assert int(saved[-1].name[5:]) < 60
     done = run("train", "--config", output / "train.toml", "--resume")
     assert done.returncode == 0, done.stderr
     states = [load_model_folder(folder / "model").model.state_dict() for folder in (output, uninterrupted)]
@@ -329,9 +329,9 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint(uninterrupted: Path,
     def limit_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
-    more = ["--config", output / "train.toml", "--output", output, "--max-steps", 121, "--resume"]
+    more = ["--config", output / "train.toml", "--output", output, "--max-steps", 61, "--resume"]
     done = run("train", *more, preexec_fn=limit_files)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "step-00000121: writing the model failed and nothing was changed" in done.stderr
+    assert "step-00000061: writing the model failed and nothing was changed" in done.stderr
     assert sorted((output / "checkpoints").rglob("*")) == before

@@ -16,8 +16,15 @@ from trainer.settings.train import ModelSettings, OptimizationSettings
 SMALL = {"d_model": 128, "num_layers": 4, "context_length": 128}
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize(
+    ("dtype", "passes"),
+    [
+        (torch.float32, 1),
+        (torch.bfloat16, 2),
+        pytest.param(torch.float32, 2, marks=pytest.mark.slow),
+        pytest.param(torch.bfloat16, 1, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     ("vocab_size", "shape", "options"),
     [
