@@ -73,14 +73,13 @@ class TextEncoder:
 
     def encode_segments(self, texts: Iterable[str]) -> list[Ids]:
         """As `Tokenizer.encode_segments`."""
-        return [*self._encoder.encode_each(texts, max_threads=1)]
+        return [*self._encode_plain([*texts], max_threads=1)]
 
     def _encode_plain(self, segments: Sequence[str], max_threads: int | None) -> Iterator[Ids]:
-        if self.is_linear and len(segments) == 1:
-            if len(segments[0]) <= _SHORT:
-                return iter([self._encoder.encode_short(segments[0])])
-            if len(segments[0]) > _LONG and max_threads != 1:
-                return iter([self._encoder.encode_long(segments[0], max_threads=max_threads)])
+        if self.is_linear and sum(map(len, segments)) <= _SHORT:
+            return map(self._encoder.encode_short, segments)
+        if self.is_linear and len(segments) == 1 and len(segments[0]) > _LONG and max_threads != 1:
+            return iter([self._encoder.encode_long(segments[0], max_threads=max_threads)])
         return self._encoder.encode_each(segments, max_threads=1)
 
     def encode_batch(
@@ -128,8 +127,8 @@ class TextEncoder:
         """As `Tokenizer.encode_to_columns`; `tokens` are all of them, by id."""
         encode_utf8(text)  # raises for a lone surrogate
         segments = [*self.segmenter.segments(text, self.segmenter.matchers(allowed_special), with_origins=True)]
-        plain = (segment.text for segment in segments if segment.token is None)
-        columns = columns_of(segments, self._encoder.encode_each(plain, max_threads=1), tokens)
+        plain = [segment.text for segment in segments if segment.token is None]
+        columns = columns_of(segments, self._encode_plain(plain, max_threads=1), tokens)
         return with_template(columns, len(text), self._template, tokens) if add_special_tokens else columns
 
     @cached_property
