@@ -58,29 +58,14 @@ class Kernel(KernelFunction):
         """A call that can be run again and again, for what is too short to look at its arguments each time."""
         if len(values) != len(self.arguments):
             raise TypeError(f"{self.symbol} takes {len(self.arguments)} arguments, not {len(values)}")
-        return self.bind(*values)
-
-    def bind(self, *values: Any) -> "Call":
-        """A call with its first arguments; `Call.run_with` takes the others."""
         kinds = self.arguments.values()
-        words = [word for value, kind in zip(values, kinds, strict=False) for word in self.words(value, kind)]
-        missing = self.argument_words.packer.size // _WORD_BYTES - len(words)
-        return Call(self, words + [0] * missing, values)
+        words = [word for value, kind in zip(values, kinds, strict=True) for word in self.words(value, kind)]
+        return Call(self, words, values)
 
     @cached_property
     def argument_words(self) -> "WordBlock":
         """The names and types of the words of its arguments."""
         return WordBlock([word for name, kind in self.arguments.items() for word in _named_words(name, kind)])
-
-    @cached_property
-    def argument_places(self) -> "dict[str, tuple[struct.Struct, int]]":
-        """For each argument, how its words are packed and where they begin."""
-        places, offset = {}, 0
-        for name, kind in self.arguments.items():
-            packer = WordBlock([*_named_words(name, kind)]).packer
-            places[name] = packer, offset
-            offset += packer.size
-        return places
 
     @cached_property
     def result_words(self) -> "WordBlock":
@@ -206,20 +191,6 @@ class Call:
     def results(self) -> Any:  # noqa: D102  # see the class
         return self._frame.results
 
-    def run_with(self, **values: Any) -> Any:
-        """Run it as `run`, with values of some arguments, which are not kept: the next run has to name them too.
-
-        Where the other arguments hold many arrays, this takes a small part of the time of a whole call.
-
-        Raises:
-            TypeError: If an argument is not what the signature says.
-        """
-        kernel = self._kernel
-        for name, value in values.items():
-            packer, offset = kernel.argument_places[name]
-            packer.pack_into(self._frame, offset, *kernel.words(value, kernel.arguments[name]))
-        return self.run()
-
     def run(self) -> Any:
         """Run it; returns the result, or the NamedTuple where there are several."""
         self.run_only()
@@ -228,6 +199,37 @@ class Call:
         if isinstance(kernel.result, types.Group):
             return kernel.result.kind._make(results)
         return results[0] if results else None
+
+
+class BoundKernel:
+    """A kernel whose first arguments are packed once, since they hold many arrays; for one thread at a time.
+
+    Args:
+        kernel: The kernel.
+        first: Its first arguments.
+    """
+
+    def __init__(self, kernel: Kernel, *first: Any):
+        kinds = [*kernel.arguments.values()]
+        words = [word for value, kind in zip(first, kinds, strict=False) for word in kernel.words(value, kind)]
+        named = [word for name, kind in kernel.arguments.items() for word in _named_words(name, kind)]
+        self._kernel, self._others = kernel, kinds[len(first) :]
+        self._packer, self._place = WordBlock(named[len(words) :]).packer, _WORD_BYTES * len(words)
+        self._call = Call(kernel, words + [0] * (len(named) - len(words)), first)
+
+    def __call__(self, *others: Any) -> Any:
+        """Run it with the other arguments, which are not kept.
+
+        Raises:
+            TypeError: If an argument is not what the signature says.
+        """
+        if len(others) != len(self._others):
+            raise TypeError(f"{self._kernel.symbol} needs {len(self._others)} more arguments, not {len(others)}")
+        words = [
+            word for value, kind in zip(others, self._others, strict=True) for word in self._kernel.words(value, kind)
+        ]
+        self._packer.pack_into(self._call.arguments, self._place, *words)
+        return self._call.run()
 
 
 def compiled(function: Callable[..., Any]) -> Kernel:

@@ -20,6 +20,7 @@ from shared.bpe.kernels.scanner_pieces import adjacency
 from shared.bpe.kernels.tables import Tables, build_tables
 from shared.bpe.patterns.named import BEFORE_SPACES, PATTERNS, TimeBudget, split
 from shared.bpe.vocabulary import Vocabulary
+from shared.kernels.compiling import BoundKernel
 from shared.kernels.intrinsics import BLOCK
 from shared.kernels.numpy_api import numpy_api
 from shared.system.cpu_count import available_processors
@@ -64,8 +65,8 @@ class _Workspace:
         call = encode_string.prepare(0, numpy_api(), self._tables, self.cache, self.scanner, self.text, self.out)
         self.encode_string = call.builtin
         # To pass the vocabulary and the cache takes longer than to encode a short text.
-        self.encode_texts = encode_texts.bind(self._tables, self.cache, self.scanner).run_with
-        self.encode_pretokens = encode_pretokens.bind(self._tables, self.cache).run_with
+        self.encode_texts = BoundKernel(encode_texts, self._tables, self.cache, self.scanner)
+        self.encode_pretokens = BoundKernel(encode_pretokens, self._tables, self.cache)
 
 
 class Encoder:
@@ -208,7 +209,7 @@ class Encoder:
             return id_ends
         state = np.zeros(3, np.int64)
         while state[0] < len(id_ends):
-            workspace.encode_texts(texts=texts, out=out, id_ends=id_ends, state=state)
+            workspace.encode_texts(texts, out, id_ends, state)
             if state[0] < len(id_ends):
                 _check_memory(state[2], len(texts.data))
                 self._grow(workspace)
@@ -222,9 +223,7 @@ class Encoder:
         for index, (start, end) in enumerate(zip(texts.starts.tolist(), texts.ends.tolist(), strict=True)):
             pretokens = split(self._expression, data[start:end].tobytes().decode(), budget)
             cuts = start + np.cumsum([len(pretoken.encode()) for pretoken in pretokens], dtype=np.int64)
-            filled = workspace.encode_pretokens(
-                text=data, start=start, ends=cuts, num_pretokens=len(cuts), out=out, filled=filled
-            )
+            filled = workspace.encode_pretokens(data, start, cuts, len(cuts), out, filled)
             _check_memory(filled, end - start)
             if is_full(workspace.cache.table):
                 self._grow(workspace)

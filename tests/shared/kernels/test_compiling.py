@@ -14,7 +14,7 @@ from shared.bpe.kernels.encoding import encode_string
 from shared.bpe.kernels.pretoken_keys import hash_bytes
 from shared.bpe.kernels.utf8 import first_invalid
 from shared.kernels import object_file, types
-from shared.kernels.compiling import Kernel, WordBlock
+from shared.kernels.compiling import BoundKernel, Kernel, WordBlock
 
 TEXT = np.frombuffer(b"ab\xff, and more than eight bytes", np.uint8)
 
@@ -49,16 +49,18 @@ def test_a_prepared_call_runs_again_with_what_has_changed() -> None:
     assert call.run() == call.results.value == 3
 
 
-def test_a_bound_call_takes_the_other_arguments_with_each_run() -> None:
-    call = find_special.bind(TEXT)
+def test_a_bound_kernel_takes_the_other_arguments_with_each_call() -> None:
+    bound = BoundKernel(find_special, TEXT)
     for begin, end, special in ((0, 20, b"and"), (7, len(TEXT), TEXT[9:12].tobytes()), (0, 2, b"a longer one")):
         specials = SpecialTokens(np.frombuffer(special, np.uint8), np.array([0, len(special)]))
-        found = call.run_with(begin=begin, end=end, specials=specials)
+        found = bound(begin, end, specials)
         assert found == find_special(TEXT, begin, end, specials)
         place = TEXT.tobytes().find(special, begin, end)
         assert found.begin == place or (place < 0 and found.length == 0)
     with pytest.raises(TypeError, match="takes a contiguous array of int64, not int32"):
-        call.run_with(specials=SpecialTokens(specials.text, specials.offsets.astype(np.int32)))
+        bound(0, 20, SpecialTokens(specials.text, specials.offsets.astype(np.int32)))
+    with pytest.raises(TypeError, match="find_special needs 3 more arguments, not 2"):
+        bound(0, 20)
 
 
 def test_arguments_and_results_have_names() -> None:
