@@ -202,7 +202,7 @@ class Call:
 
 
 class BoundKernel:
-    """A kernel whose first arguments are packed once, since they hold many arrays; for one thread at a time.
+    """A kernel whose first arguments are looked at once, since they hold many arrays.
 
     Args:
         kernel: The kernel.
@@ -211,25 +211,21 @@ class BoundKernel:
 
     def __init__(self, kernel: Kernel, *first: Any):
         kinds = [*kernel.arguments.values()]
-        words = [word for value, kind in zip(first, kinds, strict=False) for word in kernel.words(value, kind)]
-        named = [word for name, kind in kernel.arguments.items() for word in _named_words(name, kind)]
         self._kernel, self._others = kernel, kinds[len(first) :]
-        self._packer, self._place = WordBlock(named[len(words) :]).packer, _WORD_BYTES * len(words)
-        self._call = Call(kernel, words + [0] * (len(named) - len(words)), first)
+        self._first = first  # kept alive: the words hold addresses of them
+        self._words = [word for value, kind in zip(first, kinds, strict=False) for word in kernel.words(value, kind)]
 
     def __call__(self, *others: Any) -> Any:
-        """Run it with the other arguments, which are not kept.
+        """Run it with the other arguments.
 
         Raises:
             TypeError: If an argument is not what the signature says.
         """
         if len(others) != len(self._others):
             raise TypeError(f"{self._kernel.symbol} needs {len(self._others)} more arguments, not {len(others)}")
-        words = [
-            word for value, kind in zip(others, self._others, strict=True) for word in self._kernel.words(value, kind)
-        ]
-        self._packer.pack_into(self._call.arguments, self._place, *words)
-        return self._call.run()
+        added = zip(others, self._others, strict=True)
+        words = [word for value, kind in added for word in self._kernel.words(value, kind)]
+        return Call(self._kernel, self._words + words, others).run()
 
 
 def compiled(function: Callable[..., Any]) -> Kernel:
