@@ -33,7 +33,7 @@ from trainer.cli import main
 after = training.Trainer._after
 
 def after_a_while(self, step, report):
-    time.sleep(0.05 * (step.number > 5))
+    time.sleep(0.1 * (step.number > 5))
     after(self, step, report)
 
 training.Trainer._after = after_a_while
