@@ -13,7 +13,7 @@ negative: compiled code does not count from the end.
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from types import FunctionType
 from typing import Any
@@ -55,12 +55,22 @@ class Kernel(KernelFunction):
         return self.prepare(*values).run()
 
     def prepare(self, *values: Any) -> "Call":
-        """A call that can be run again and again, for what is too short to look at its arguments each time."""
-        if len(values) != len(self.arguments):
-            raise TypeError(f"{self.symbol} takes {len(self.arguments)} arguments, not {len(values)}")
-        kinds = self.arguments.values()
-        words = [word for value, kind in zip(values, kinds, strict=True) for word in self.words(value, kind)]
-        return Call(self, words, values)
+        """A call that can be run again and again, for what is too short to look at its arguments each time.
+
+        Raises:
+            TypeError: If an argument is not what the signature says.
+        """
+        return Call(self, self.words(values, [*self.arguments.values()]), values)
+
+    def words(self, values: Sequence[Any], kinds: Sequence[types.Argument]) -> list[float]:
+        """Arguments of these types as they are passed.
+
+        Raises:
+            TypeError: There are more or fewer, or one is of another type.
+        """
+        if len(values) != len(kinds):
+            raise TypeError(f"{self.symbol} expected {len(kinds)} arguments, got {len(values)}")
+        return [word for value, kind in zip(values, kinds, strict=True) for word in self._words(value, kind)]
 
     @cached_property
     def argument_words(self) -> "WordBlock":
@@ -100,17 +110,11 @@ class Kernel(KernelFunction):
         kept: _MethodDefinition = vars(self).setdefault("_definition", made)
         return kept
 
-    def words(self, value: Any, kind: types.Argument) -> list[float]:
-        """An argument as it is passed.
-
-        Raises:
-            TypeError: It is not what the signature says.
-        """
+    def _words(self, value: Any, kind: types.Argument) -> list[float]:
         if isinstance(kind, types.Scalar):
             return [float(value) if kind.dtype.kind == "f" else int(value)]
         if isinstance(kind, types.Group):
-            fields = zip(value, kind.fields.values(), strict=True)
-            return [word for field, field_kind in fields for word in self.words(field, field_kind)]
+            return self.words(value, [*kind.fields.values()])
         is_fit = isinstance(value, np.ndarray) and value.dtype == kind.dtype and value.flags.c_contiguous
         if not is_fit or not (kind.readonly or value.flags.writeable):
             found = f"{value.dtype}, {value.flags}" if isinstance(value, np.ndarray) else type(value).__name__
@@ -213,7 +217,7 @@ class BoundKernel:
         kinds = [*kernel.arguments.values()]
         self._kernel, self._others = kernel, kinds[len(first) :]
         self._first = first  # kept alive: the words hold addresses of them
-        self._words = [word for value, kind in zip(first, kinds, strict=False) for word in kernel.words(value, kind)]
+        self._words = kernel.words(first, kinds[: len(first)])
 
     def __call__(self, *others: Any) -> Any:
         """Run it with the other arguments.
@@ -221,11 +225,7 @@ class BoundKernel:
         Raises:
             TypeError: If an argument is not what the signature says.
         """
-        if len(others) != len(self._others):
-            raise TypeError(f"{self._kernel.symbol} needs {len(self._others)} more arguments, not {len(others)}")
-        added = zip(others, self._others, strict=True)
-        words = [word for value, kind in added for word in self._kernel.words(value, kind)]
-        return Call(self._kernel, self._words + words, others).run()
+        return Call(self._kernel, self._words + self._kernel.words(others, self._others), others).run()
 
 
 def compiled(function: Callable[..., Any]) -> Kernel:

@@ -59,7 +59,7 @@ def test_a_bound_kernel_takes_the_other_arguments_with_each_call() -> None:
         assert found.begin == place or (place < 0 and found.length == 0)
     with pytest.raises(TypeError, match="takes a contiguous array of int64, not int32"):
         bound(0, 20, SpecialTokens(specials.text, specials.offsets.astype(np.int32)))
-    with pytest.raises(TypeError, match="find_special needs 3 more arguments, not 2"):
+    with pytest.raises(TypeError, match="find_special expected 3 arguments, got 2"):
         bound(0, 20)
 
 
@@ -115,7 +115,7 @@ def test_an_array_to_be_written_must_not_be_read_only() -> None:
 
 
 def test_too_few_arguments_are_refused() -> None:
-    with pytest.raises(TypeError, match="first_invalid takes 3 arguments, not 2"):
+    with pytest.raises(TypeError, match="first_invalid expected 3 arguments, got 2"):
         first_invalid(TEXT, 0)
 
 
