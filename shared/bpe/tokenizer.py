@@ -15,7 +15,7 @@ from shared.bpe.encoding.offsets import TokenColumns, TokenSpan
 from shared.bpe.encoding.segments import AllowedSpecial
 from shared.bpe.encoding.template import Ids
 from shared.bpe.encoding.text_encoder import TextEncoder
-from shared.bpe.encoding.token_bytes import TokenBytes, decode_strictly
+from shared.bpe.encoding.token_bytes import AnyIds, TokenBytes, decode_strictly
 from shared.bpe.errors import TokenizerError
 from shared.bpe.formats import tiktoken as tiktoken_files
 from shared.bpe.formats import tokenizer_json
@@ -301,7 +301,7 @@ class Tokenizer:
 
     def decode(
         self,
-        ids: Sequence[int],
+        ids: AnyIds,
         *,
         errors: Literal["replace", "strict"] = "replace",
         skip_special_tokens: bool = False,
@@ -329,7 +329,7 @@ class Tokenizer:
 
     def decode_bytes(
         self,
-        ids: Sequence[int],
+        ids: AnyIds,
         *,
         skip_special_tokens: bool = False,
         max_bytes: int | None = None,

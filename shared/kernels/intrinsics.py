@@ -17,6 +17,13 @@ Indices are not checked; every caller stays inside its arrays.
                                                      data[index]; 0 and an exception if it has none
     new_array(numpy_api, data, count)                the address of a new NumPy array of data's first numbers; 0 and an
                                                      exception if there is no memory for it
+    new_list(count)                                  the address of a new list, to be filled; 0 and an exception if
+                                                     there is no memory for it
+    put_view(numpy_api, list, place, owner, data, index, count)
+                                                     put a NumPy array into a new list that shows `count` numbers from
+                                                     data[index] on, which belong to the array `owner`; 0 and an
+                                                     exception if there is no memory for it, else 1
+    drop(object)                                     give a reference back
     none()                                           the address of None, with a new reference
     copy_bytes(address, data, index, count)          copies so many bytes from an address to data[index] and after it
     take_ticket(tickets, index)                      add 1 to a counter that threads share, and return what it was
@@ -55,6 +62,9 @@ prefetch = Intrinsic("prefetch")
 store_set_bits = Intrinsic("store_set_bits")
 find_utf8 = Intrinsic("find_utf8")
 new_array = Intrinsic("new_array")
+new_list = Intrinsic("new_list")
+put_view = Intrinsic("put_view")
+drop = Intrinsic("drop")
 none = Intrinsic("none")
 copy_bytes = Intrinsic("copy_bytes")
 trailing_zeros = Intrinsic("trailing_zeros")

@@ -20,8 +20,10 @@ from shared.kernels.intrinsics import BLOCK, LANES
 _BYTE, _WORD, _BIT = ir.IntType(8), ir.IntType(64), ir.IntType(1)
 _BYTES = ir.VectorType(_BYTE, BLOCK)
 _NUMBER = ir.IntType(32)
+_POINTER = _BYTE.as_pointer()
 _WORDS = ir.VectorType(_WORD, LANES)
 _NONE = "_Py_NoneStruct"
+_WRITABLE = 0x0001 | 0x0100 | 0x0400  # NumPy's flags of contiguous, aligned, writable memory
 _PLACES = ir.Constant(_BYTES, list(range(BLOCK)))
 
 
@@ -113,9 +115,7 @@ def find_utf8(typing_context, string, sizes, index):
     def generate(context, builder, signature, arguments):
         string, sizes, index = arguments
         size = llvm.address(context, builder, signature.args[1], sizes, index, _WORD)
-        start = llvm.call(
-            builder, "PyUnicode_AsUTF8AndSize", _BYTE.as_pointer(), builder.inttoptr(string, _BYTE.as_pointer()), size
-        )
+        start = llvm.call(builder, "PyUnicode_AsUTF8AndSize", _POINTER, builder.inttoptr(string, _POINTER), size)
         return builder.ptrtoint(start, _WORD)
 
     return types.int64(types.int64, sizes, types.int64), generate
@@ -127,24 +127,70 @@ def new_array(typing_context, numpy_api, data, count):
 
     def generate(context, builder, signature, arguments):
         numpy_api, data, count = arguments
-        thing = _BYTE.as_pointer()
-        parameters = [thing, _NUMBER, _WORD.as_pointer(), _NUMBER, thing, thing, _NUMBER, _NUMBER, thing]
-        new = builder.inttoptr(builder.extract_value(numpy_api, 1), ir.FunctionType(thing, parameters).as_pointer())
-        kind = builder.inttoptr(builder.extract_value(numpy_api, 0), thing)
-        dtype, nothing = as_dtype(signature.args[1].dtype), ir.Constant(thing, None)
-        shape = cgutils.alloca_once_value(builder, count)
-        made = builder.call(
-            new, [kind, _NUMBER(1), shape, _NUMBER(dtype.num), nothing, nothing, _NUMBER(0), _NUMBER(0), nothing]
-        )
-        with builder.if_then(builder.icmp_unsigned("!=", made, nothing), likely=True):
+        dtype = as_dtype(signature.args[1].dtype)
+        made = _make_array(builder, numpy_api, dtype, count, ir.Constant(_POINTER, None), flags=0)
+        with builder.if_then(cgutils.is_not_null(builder, made), likely=True):
             # The address of the numbers is the first field of an array behind what all objects have.
-            field = builder.gep(made, [builder.extract_value(numpy_api, 2)])
-            target = builder.load(builder.bitcast(field, thing.as_pointer()))
+            field = builder.gep(made, [builder.extract_value(numpy_api, 3)])
+            target = builder.load(builder.bitcast(field, _POINTER.as_pointer()))
             source = llvm.address(context, builder, signature.args[1], data, _WORD(0), _BYTE)
-            llvm.call(builder, "memcpy", thing, target, source, builder.mul(count, _WORD(dtype.itemsize)))
+            llvm.call(builder, "memcpy", _POINTER, target, source, builder.mul(count, _WORD(dtype.itemsize)))
         return builder.ptrtoint(made, _WORD)
 
     return types.int64(numpy_api, data, types.int64), generate
+
+
+def _make_array(builder, numpy_api, dtype, count, data, *, flags):
+    """Call PyArray_New for an array of one dimension, of new memory if `data` is null."""
+    parameters = [_POINTER, _NUMBER, _WORD.as_pointer(), _NUMBER, _POINTER, _POINTER, _NUMBER, _NUMBER, _POINTER]
+    new = builder.inttoptr(builder.extract_value(numpy_api, 1), ir.FunctionType(_POINTER, parameters).as_pointer())
+    kind = builder.inttoptr(builder.extract_value(numpy_api, 0), _POINTER)
+    shape, nothing = cgutils.alloca_once_value(builder, count), ir.Constant(_POINTER, None)
+    return builder.call(
+        new, [kind, _NUMBER(1), shape, _NUMBER(dtype.num), nothing, data, _NUMBER(0), _NUMBER(flags), nothing]
+    )
+
+
+@intrinsic
+def new_list(typing_context, count):
+    """A new list of null pointers; 0 if there is no memory for it."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.ptrtoint(llvm.call(builder, "PyList_New", _POINTER, arguments[0]), _WORD)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def put_view(typing_context, numpy_api, target, place, owner, data, index, count):
+    """Put a NumPy array of numbers that belong to another into a new list; 0 if there is no memory for it, else 1."""
+
+    def generate(context, builder, signature, arguments):
+        numpy_api, target, place, owner, data, index, count = arguments
+        start = llvm.address(context, builder, signature.args[4], data, index, _BYTE)
+        view = _make_array(builder, numpy_api, as_dtype(signature.args[4].dtype), count, start, flags=_WRITABLE)
+        is_made = cgutils.is_not_null(builder, view)
+        with builder.if_then(is_made, likely=True):
+            keep = ir.FunctionType(_NUMBER, [_POINTER, _POINTER]).as_pointer()
+            # It takes over the reference.
+            reference = llvm.call(builder, "Py_NewRef", _POINTER, builder.inttoptr(owner, _POINTER))
+            builder.call(builder.inttoptr(builder.extract_value(numpy_api, 2), keep), [view, reference])
+            llvm.call(builder, "PyList_SetItem", _NUMBER, builder.inttoptr(target, _POINTER), place, view)
+        return builder.zext(is_made, _WORD)
+
+    word = types.int64
+    return word(numpy_api, word, word, word, data, word, word), generate
+
+
+@intrinsic
+def drop(typing_context, thing):
+    """Give a reference back."""
+
+    def generate(context, builder, signature, arguments):
+        llvm.call(builder, "Py_DecRef", ir.VoidType(), builder.inttoptr(arguments[0], _POINTER))
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
 
 
 @intrinsic
@@ -152,9 +198,8 @@ def none(typing_context):
     """None, with a new reference."""
 
     def generate(context, builder, signature, arguments):
-        thing = _BYTE.as_pointer()
         known = builder.module.globals.get(_NONE) or ir.GlobalVariable(builder.module, _BYTE, _NONE)
-        return builder.ptrtoint(llvm.call(builder, "Py_NewRef", thing, known), _WORD)
+        return builder.ptrtoint(llvm.call(builder, "Py_NewRef", _POINTER, known), _WORD)
 
     return types.int64(), generate
 
@@ -165,9 +210,9 @@ def copy_bytes(typing_context, address, target, index, count):
 
     def generate(context, builder, signature, arguments):
         address, target, index, count = arguments
-        source = builder.inttoptr(address, _BYTE.as_pointer())
+        source = builder.inttoptr(address, _POINTER)
         place = llvm.address(context, builder, signature.args[1], target, index, _BYTE)
-        llvm.call(builder, "memcpy", _BYTE.as_pointer(), place, source, count)
+        llvm.call(builder, "memcpy", _POINTER, place, source, count)
         return context.get_dummy_value()
 
     return types.void(types.int64, target, types.int64, types.int64), generate
@@ -237,7 +282,7 @@ def allocate_like(typing_context, array, count):
     def generate(context, builder, signature, arguments):
         item_size = context.get_abi_sizeof(context.get_data_type(array.dtype))
         size = builder.mul(arguments[1], ir.Constant(_WORD, item_size))
-        start = builder.ptrtoint(llvm.call(builder, "malloc", _BYTE.as_pointer(), size), _WORD)
+        start = builder.ptrtoint(llvm.call(builder, "malloc", _POINTER, size), _WORD)
         is_there = builder.icmp_unsigned("!=", start, ir.Constant(_WORD, 0))
         length = builder.select(is_there, arguments[1], ir.Constant(_WORD, 0))
         return llvm.make_array(context, builder, array, start, length)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shared.kernels.types import int64
 
-_TYPE, _NEW = 2, 93
+_TYPE, _NEW, _SET_BASE = 2, 93, 282
 
 _capsule_content = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_content.argtypes = ctypes.py_object, ctypes.c_char_p
@@ -17,10 +17,11 @@ _capsule_content.restype = ctypes.c_void_p
 
 
 class NumPyApi(NamedTuple):
-    """Addresses of PyArray_Type and PyArray_New, and how many bytes of an array are those that every object has."""
+    """Addresses of PyArray_Type, PyArray_New and PyArray_SetBaseObject, and the bytes that every object begins with."""
 
     array_type: int64
     new_array: int64
+    set_base: int64
     header_bytes: int64
 
 
@@ -28,4 +29,4 @@ def numpy_api() -> NumPyApi:
     """Where NumPy has it in this process."""
     capsule = import_module("numpy._core._multiarray_umath")._ARRAY_API
     table = ctypes.cast(_capsule_content(capsule, None), ctypes.POINTER(ctypes.c_void_p))
-    return NumPyApi(table[_TYPE] or 0, table[_NEW] or 0, object.__basicsize__)
+    return NumPyApi(table[_TYPE] or 0, table[_NEW] or 0, table[_SET_BASE] or 0, object.__basicsize__)

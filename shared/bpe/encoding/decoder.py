@@ -1,15 +1,13 @@
 """Ids to bytes, by compiled kernels."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from shared.bpe.encoding.token_bytes import AnyIds
 from shared.bpe.kernels.decoding import CONTROL, NO_TOKEN, SLACK, TOKEN, copy_tokens, measure
 from shared.bpe.kernels.tables import join_tokens
-
-Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 # Ids that are decoded at once, so that their memory is still in the processor's cache when it is used again.
 _BLOCK = 1 << 15
@@ -30,7 +28,7 @@ class Decoder:
         self._kinds[list(tokens)] = TOKEN
         self._kinds[list(control_ids)] = CONTROL
 
-    def join(self, ids: Ids, *, skip_control: bool, limit: int) -> bytes | None:
+    def join(self, ids: AnyIds, *, skip_control: bool, limit: int) -> bytes | None:
         """The bytes of ids; None if one is not an integer or not in the vocabulary, which the caller then reports.
 
         Ends early if they exceed `limit` bytes.
@@ -51,7 +49,7 @@ class Decoder:
         return b"".join(parts)
 
 
-def _as_array(ids: Ids) -> npt.NDArray[np.int64] | None:
+def _as_array(ids: AnyIds) -> npt.NDArray[np.int64] | None:
     """Ids as an array; None if some are not plain integers of at most 64 bits."""
     if isinstance(ids, np.ndarray):
         # Booleans are not ids; of the unsigned types, only 64 bits could overflow.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.bpe.encoding.pretoken_memory import PretokenMemory
-from shared.bpe.encoding.text_memory import Utf8, locate, utf8_at
+from shared.bpe.encoding.text_memory import Utf8, Utf8Texts, locate, utf8_at
 from shared.bpe.kernels.boundaries import SpecialTokens, next_cut
 from shared.bpe.kernels.classes import character_classes
 from shared.bpe.kernels.encoding import SLACK, Texts, encode_pretokens, encode_string, encode_texts
@@ -18,6 +18,7 @@ from shared.bpe.kernels.pretoken_merging import NO_MEMORY
 from shared.bpe.kernels.scanner import MIN_CUTS, PATTERN_IDS, PIECES, Scanner, scan
 from shared.bpe.kernels.scanner_pieces import adjacency
 from shared.bpe.kernels.tables import Tables, build_tables
+from shared.bpe.kernels.texts import split_ids
 from shared.bpe.patterns.named import BEFORE_SPACES, PATTERNS, TimeBudget, split
 from shared.bpe.vocabulary import Vocabulary
 from shared.kernels.compiling import BoundKernel
@@ -97,7 +98,7 @@ class Encoder:
                 return ids
         except UnicodeEncodeError:  # below it is raised again, and says where
             pass
-        return next(self.encode_each([text], max_threads=1))
+        return self._encode_located(locate([text]), TimeBudget())[0]
 
     def encode_each(self, texts: Iterable[str], *, max_threads: int | None = None) -> Iterator[Ids]:
         """The ids of each text, in order; few of the texts are held at a time, and all share one `TimeBudget`.
@@ -181,12 +182,18 @@ class Encoder:
     def _encode_share(self, first: int, texts: Sequence[str], budget: TimeBudget) -> list[Ids]:
         """The ids of texts, of which the first is that of this index."""
         located = locate(texts, first)
+        if self._cutting.pattern >= 0 and located.ends[-1] <= _SHORT:
+            return [*map(self.encode_short, texts)]
+        return self._encode_located(located, budget)
+
+    def _encode_located(self, located: Utf8Texts, budget: TimeBudget) -> list[Ids]:
         workspace = self._take_workspace()
         bounds = np.concatenate([np.zeros(1, np.int64), located.ends])
         data = located.joined(workspace.text, BLOCK)
         ids, id_ends = self._encode(workspace, Texts(data, bounds[:-1], bounds[1:], -1), np.uint32, budget)
         self._idle.append(workspace)
-        return [ids[start:end] for start, end in pairwise([0, *id_ends.tolist()])]
+        split: list[Ids] = split_ids.prepare(0, numpy_api(), ids, id_ends).builtin(ids)
+        return split
 
     def _encode(
         self, workspace: _Workspace, texts: Texts, dtype: npt.DTypeLike, budget: TimeBudget

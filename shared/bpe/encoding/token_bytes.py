@@ -5,7 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from operator import index as as_index
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from shared.bpe.errors import TextTooLongError, TokenizerError
 from shared.system.errors import short_repr
@@ -13,6 +16,8 @@ from shared.system.errors import short_repr
 # Numba takes a while to import, and the kernels to load.
 if TYPE_CHECKING:
     from shared.bpe.encoding.decoder import Decoder
+
+AnyIds = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 # Up to this many ids, looking them up one by one is faster than calling compiled code.
 _FEW = 1 << 8
@@ -30,7 +35,7 @@ class TokenBytes:
         self._tokens = tokens
         self._control_ids = frozenset(control_ids)
 
-    def join(self, ids: Sequence[int], *, skip_control: bool, max_bytes: int | None = None) -> bytes:
+    def join(self, ids: AnyIds, *, skip_control: bool, max_bytes: int | None = None) -> bytes:
         """The bytes of ids, joined.
 
         Raises:
@@ -43,12 +48,14 @@ class TokenBytes:
             raise TextTooLongError(f"the tokens stand for more than {limit:,} bytes")
         return joined
 
-    def _join(self, ids: Sequence[int], skip_control: bool, limit: int) -> bytes:
+    def _join(self, ids: AnyIds, skip_control: bool, limit: int) -> bytes:
         """All bytes, or just enough to exceed `limit`."""
         skipped = self._control_ids if skip_control else frozenset()
-        if len(ids) <= _FEW and set(map(type, ids)) <= {int}:
-            with suppress(KeyError):
-                return b"".join([self._tokens[token_id] for token_id in ids if token_id not in skipped])
+        if len(ids) <= _FEW:
+            few = ids.tolist() if isinstance(ids, np.ndarray) else ids
+            if set(map(type, few)) <= {int}:
+                with suppress(KeyError):
+                    return b"".join([self._tokens[token_id] for token_id in few if token_id not in skipped])
         joined = self._decoder.join(ids, skip_control=skip_control, limit=limit)
         if joined is not None:
             return joined

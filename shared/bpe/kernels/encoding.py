@@ -123,12 +123,13 @@ def encode_pretokens(
             end = np.int64(load_word(ends, pretoken))
             key, home = Key(load_word(keys, slot), load_word(keys, slot + 1)), np.int64(load_word(keys, slot + 2))
             slot += 3
-            # Both entries of the line, without a branch on which of them it is.
-            first_second, second = observe(entries, home + 1), observe(entries, (home ^ ENTRY) + 1)
-            is_home = has_short(entries, home, first_second, key)
-            entry = home if is_home else home ^ ENTRY
-            second = first_second if is_home else second
-            if is_home | has_short(entries, home ^ ENTRY, second, key):
+            entry, second = home, observe(entries, home + 1)
+            is_found = has_short(entries, entry, second, key)
+            if not is_found:
+                entry ^= ENTRY  # the other of the same line
+                second = observe(entries, entry + 1)
+                is_found = has_short(entries, entry, second, key)
+            if is_found:
                 filled = copy_short_ids(entries, entry, second, out, filled)
             else:
                 filled = _encode_rare(tables, cache, text, start, end - start, key, out, filled)

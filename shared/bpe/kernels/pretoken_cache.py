@@ -35,7 +35,7 @@ ENTRY, GROUP = 4, 32  # words
 KEPT_BYTES = 128  # the longest pretoken that is kept
 
 # Entries that are prefetched before the first of them is read.
-AHEAD = 64
+AHEAD = 128
 
 # What the second word of an entry or a key is instead of bytes and a length, which is never 0.
 STORED, NO_KEY, TAKEN = np.uint64(2), np.uint64(1), np.uint64(3)

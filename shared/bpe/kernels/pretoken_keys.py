@@ -69,7 +69,7 @@ def _other_key(data: Bytes, begin: int64, length: int64, mark: uint64) -> Key:
 @inlined
 def key_of(data: Bytes, begin: int64, length: int64, mark: uint64) -> Key:
     """The key of a pretoken; a long one has `mark`."""
-    if length > SHORT_BYTES or begin + 16 > data.size:
+    if (SHORT_BYTES - length) | (data.size - 16 - begin) < 0:  # too long, or near the end: one branch for both
         return _other_key(data, begin, length, mark)
     # Without a branch on the length, which is unpredictable.
     low = load_word(data, begin) & load_word(_MASKS, 2 * length)

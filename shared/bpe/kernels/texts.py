@@ -1,8 +1,9 @@
-"""The UTF-8 of Python's strings, and many short texts as one."""
+"""The UTF-8 of Python's strings, many short texts as one, and the ids of each apart."""
 
 from shared.kernels.compiling import calling_python, compiled
-from shared.kernels.intrinsics import copy_bytes, find_utf8
-from shared.kernels.types import Int64Array, Uint8Array, int64
+from shared.kernels.intrinsics import copy_bytes, drop, find_utf8, new_list, put_view
+from shared.kernels.numpy_api import NumPyApi
+from shared.kernels.types import Int64Array, Uint8Array, Uint32Array, int64, python_object
 
 
 @calling_python
@@ -36,3 +37,28 @@ def join_texts(addresses: Int64Array, ends: Int64Array, out: Uint8Array) -> None
     for index in range(ends.size):
         copy_bytes(addresses[index], out, start, ends[index] - start)
         start = ends[index]
+
+
+@calling_python
+def split_ids(owner: int64, numpy_api: NumPyApi, ids: Uint32Array, ends: Int64Array) -> python_object:
+    """A list of NumPy arrays that show the ids of each text.
+
+    Args:
+        owner: The address of the array with the ids of all, which stays as long as one of the others.
+        numpy_api: `numpy_api()`.
+        ids: The same array.
+        ends: Where the ids of each text end.
+
+    Returns:
+        0 and an exception if there is no memory for it.
+    """
+    views = new_list(ends.size)
+    if views == 0:
+        return 0
+    start = 0
+    for index in range(ends.size):
+        if put_view(numpy_api, views, index, owner, ids, start, ends[index] - start) == 0:
+            drop(views)
+            return 0
+        start = ends[index]
+    return views

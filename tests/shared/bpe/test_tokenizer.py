@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiktoken
 from hypothesis import given, settings
@@ -130,6 +131,32 @@ def test_B23_what_is_no_id_is_refused_by_index_and_value(small: Tokenizer, wrong
         small.decode([97, 98, wrong])  # type: ignore[list-item]
     with pytest.raises(TokenizerError):
         small.token_bytes(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("length", [0, 1, 256, 257])
+def test_ids_may_be_an_array(small: Tokenizer, dtype: str, length: int) -> None:
+    ids = [*small.special_tokens.values(), *range(399)][:length]
+    for skip in (False, True):
+        expected = small.decode(ids, skip_special_tokens=skip)
+        assert small.decode(np.array(ids, dtype), skip_special_tokens=skip) == expected
+    with pytest.raises(TokenizerError, match=f"token {length} is 400, "):
+        small.decode(np.array([*ids, 400], dtype))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ([97.0, 98.5], "token 0 is "),
+        ([True], "token 0 is "),
+        (["a"], "token 0 is "),
+        ([[97], [98]], "token 0 is "),
+        ([97, -1], "token 1 is -1"),
+    ],
+)
+def test_an_array_of_what_is_no_id_is_refused(small: Tokenizer, wrong: list[Any], what: str) -> None:
+    with pytest.raises(TokenizerError, match=what):
+        small.decode(np.array(wrong))
 
 
 def test_B25_nul_cuts_nothing(small: Tokenizer) -> None:

@@ -181,8 +181,10 @@ def test_tables_that_were_followed_are_freed_without_a_search_for_garbage(tokeni
 def test_encoding_equals_the_plain_core_for_every_pattern(tokenizer: Tokenizer, pattern: str, texts: list[str]) -> None:
     given_ = tokenizer.vocabulary
     vocabulary = Vocabulary(given_.tokens, given_.merges, given_.added, PATTERNS[pattern])
-    encoded = Tokenizer(vocabulary).encode_batch(texts)
-    assert encoded == [encode_slowly(vocabulary, text) for text in texts]
+    expected = [encode_slowly(vocabulary, text) for text in texts]
+    assert Tokenizer(vocabulary).encode_batch(texts) == expected  # each by itself
+    together = Tokenizer(vocabulary).encode_batch([*texts, "the cat " * 2100])  # in one buffer
+    assert together[:-1] == expected
 
 
 def test_a_custom_pattern_takes_the_regex_path(tokenizer: Tokenizer) -> None:
