@@ -29,6 +29,8 @@ up: $(VENV)/.up
 
 # The tests' models are too small to gain from a second thread, and threads that wait for a core cost the most.
 test slow ray: export OMP_NUM_THREADS = 1
+# They start hundreds of processes, which would each compile our sources where the environment keeps no bytecode.
+test slow ray: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.dev
 	$(BIN)/pytest -n 3 --dist loadfile  # a third of the time is waiting
