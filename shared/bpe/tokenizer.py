@@ -227,7 +227,7 @@ class Tokenizer:
     ) -> list[Ids]:
         """`encode_to_numpy` for each text, on all processors or at most `max_threads` of them.
 
-        The arrays are views of larger ones: copy those that you keep longer than the others.
+        The arrays may be views of larger ones: copy those that you keep longer than the others.
         """
         return self._text_encoder.encode_batch(
             texts, allowed_special, add_special_tokens=add_special_tokens, max_threads=max_threads

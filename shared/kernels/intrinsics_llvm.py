@@ -169,14 +169,19 @@ def put_view(typing_context, numpy_api, target, place, owner, data, index, count
         numpy_api, target, place, owner, data, index, count = arguments
         start = llvm.address(context, builder, signature.args[4], data, index, _BYTE)
         view = _make_array(builder, numpy_api, as_dtype(signature.args[4].dtype), count, start, flags=_WRITABLE)
-        is_made = cgutils.is_not_null(builder, view)
-        with builder.if_then(is_made, likely=True):
+        is_put = cgutils.alloca_once_value(builder, _WORD(0))
+        with builder.if_then(cgutils.is_not_null(builder, view), likely=True):
             keep = ir.FunctionType(_NUMBER, [_POINTER, _POINTER]).as_pointer()
-            # It takes over the reference.
+            # It takes over the reference, whatever it returns.
             reference = llvm.call(builder, "Py_NewRef", _POINTER, builder.inttoptr(owner, _POINTER))
-            builder.call(builder.inttoptr(builder.extract_value(numpy_api, 2), keep), [view, reference])
-            llvm.call(builder, "PyList_SetItem", _NUMBER, builder.inttoptr(target, _POINTER), place, view)
-        return builder.zext(is_made, _WORD)
+            failed = builder.call(builder.inttoptr(builder.extract_value(numpy_api, 2), keep), [view, reference])
+            with builder.if_else(cgutils.is_null(builder, failed), likely=True) as (kept, not_kept):
+                with kept:
+                    llvm.call(builder, "PyList_SetItem", _NUMBER, builder.inttoptr(target, _POINTER), place, view)
+                    builder.store(_WORD(1), is_put)
+                with not_kept:
+                    llvm.call(builder, "Py_DecRef", ir.VoidType(), view)
+        return builder.load(is_put)
 
     word = types.int64
     return word(numpy_api, word, word, word, data, word, word), generate

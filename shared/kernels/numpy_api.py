@@ -4,6 +4,7 @@ https://numpy.org/doc/stable/reference/c-api/array.html; `numpy/__multiarray_api
 """
 
 import ctypes
+from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ class NumPyApi(NamedTuple):
     header_bytes: int64
 
 
+@cache
 def numpy_api() -> NumPyApi:
     """Where NumPy has it in this process."""
     capsule = import_module("numpy._core._multiarray_umath")._ARRAY_API

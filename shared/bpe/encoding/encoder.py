@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from shared.bpe.encoding.pretoken_memory import PretokenMemory
 from shared.bpe.encoding.text_memory import Utf8, Utf8Texts, locate, utf8_at
+from shared.bpe.errors import SurrogateError
 from shared.bpe.kernels.boundaries import SpecialTokens, next_cut
 from shared.bpe.kernels.classes import character_classes
 from shared.bpe.kernels.encoding import SLACK, Texts, encode_pretokens, encode_string, encode_texts
@@ -87,7 +88,7 @@ class Encoder:
         self._idle = [self._new_workspace(2 * _SHARE, _SMALL)]
 
     def encode_short(self, text: str) -> Ids:
-        """The ids of a short text, by a named pattern, with the least overhead; it keeps the interpreter lock.
+        """The ids of a short text, by a named pattern or pieces, with the least overhead; keeps the interpreter lock.
 
         Raises:
             SurrogateError: The text holds a lone surrogate.
@@ -179,12 +180,18 @@ class Encoder:
         scan(Scanner(*self._cutting, cuts), data, begin, len(data))
         return int(cuts[0])
 
-    def _encode_share(self, first: int, texts: Sequence[str], budget: TimeBudget) -> list[Ids]:
-        """The ids of texts, of which the first is that of this index."""
-        located = locate(texts, first)
-        if self._cutting.pattern >= 0 and located.ends[-1] <= _SHORT:
-            return [*map(self.encode_short, texts)]
-        return self._encode_located(located, budget)
+    def _encode_share(self, first: int, texts: Sequence[str], size: int, budget: TimeBudget) -> list[Ids]:
+        """The ids of texts of so many characters, of which the first is that of this index."""
+        if size > _SHORT or self._cutting.pattern < 0:  # custom
+            return self._encode_located(locate(texts, first), budget)
+        encoded = []
+        for index, text in enumerate(texts, first):
+            try:
+                encoded.append(self.encode_short(text))
+            except SurrogateError as error:
+                error.index = index
+                raise
+        return encoded
 
     def _encode_located(self, located: Utf8Texts, budget: TimeBudget) -> list[Ids]:
         workspace = self._take_workspace()
@@ -192,6 +199,8 @@ class Encoder:
         data = located.joined(workspace.text, BLOCK)
         ids, id_ends = self._encode(workspace, Texts(data, bounds[:-1], bounds[1:], -1), np.uint32, budget)
         self._idle.append(workspace)
+        if len(id_ends) == 1:
+            return [ids]
         split: list[Ids] = split_ids.prepare(0, numpy_api(), ids, id_ends).builtin(ids)
         return split
 
@@ -279,8 +288,8 @@ def _check_memory(filled: int, length: int) -> None:
         raise MemoryError(f"a text of {length:,} bytes has a pretoken too long for the available memory")
 
 
-def _shares(texts: Iterable[str]) -> Iterator[tuple[int, Sequence[str]]]:
-    """Groups of consecutive texts, of about _SHARE characters each, after the index of the first in each."""
+def _shares(texts: Iterable[str]) -> Iterator[tuple[int, Sequence[str], int]]:
+    """Groups of consecutive texts, of about _SHARE characters each: the index of the first, the texts, their size."""
     texts = iter(texts)
     share: list[str] = []
     first = size = 0
@@ -288,8 +297,8 @@ def _shares(texts: Iterable[str]) -> Iterator[tuple[int, Sequence[str]]]:
         share += counted
         size += sum(map(len, counted))
         if size >= _SHARE:
-            yield first, share
+            yield first, share, size
             first += len(share)
             share, size = [], 0
     if share:
-        yield first, share
+        yield first, share, size

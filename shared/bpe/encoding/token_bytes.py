@@ -52,7 +52,7 @@ class TokenBytes:
         """All bytes, or just enough to exceed `limit`."""
         skipped = self._control_ids if skip_control else frozenset()
         if len(ids) <= _FEW:
-            few = ids.tolist() if isinstance(ids, np.ndarray) else ids
+            few = ids.tolist() if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" else ids
             if set(map(type, few)) <= {int}:
                 with suppress(KeyError):
                     return b"".join([self._tokens[token_id] for token_id in few if token_id not in skipped])

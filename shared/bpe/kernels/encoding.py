@@ -52,7 +52,7 @@ def _merge_pretoken(
 def _encode_rare(
     tables: Tables, cache: Cache, text: Bytes, start: int64, length: int64, key: Key, out: Uint32Array, filled: int64
 ) -> int64:
-    """Write the ids of a pretoken that is not a short one at home to `out[filled:]`.
+    """Write the ids of a pretoken that is not a short one in the line of its home to `out[filled:]`.
 
     Returns:
         Where they end, or NO_MEMORY.
@@ -208,7 +208,8 @@ def encode_string(
     if address == 0:
         return 0
     end = scanner.cuts[0]
-    if cache.table.counters[0] >= cache.table.counters[1] or end + BLOCK > text.size or end + SLACK > out.size:
+    is_full = end > 0 and cache.table.counters[0] >= cache.table.counters[1]
+    if is_full or end + BLOCK > text.size or end + SLACK > out.size:
         return none()
     copy_bytes(address, text, 0, end)
     start = filled = 0

@@ -44,7 +44,7 @@ def split_ids(owner: int64, numpy_api: NumPyApi, ids: Uint32Array, ends: Int64Ar
     """A list of NumPy arrays that show the ids of each text.
 
     Args:
-        owner: The address of the array with the ids of all, which stays as long as one of the others.
+        owner: The address of the array with the ids of all, whose memory stays as long as one of the others.
         numpy_api: `numpy_api()`.
         ids: The same array.
         ends: Where the ids of each text end.

@@ -145,18 +145,20 @@ def test_ids_may_be_an_array(small: Tokenizer, dtype: str, length: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "what"),
+    ("wrong", "dtype", "what"),
     [
-        ([97.0, 98.5], "token 0 is "),
-        ([True], "token 0 is "),
-        (["a"], "token 0 is "),
-        ([[97], [98]], "token 0 is "),
-        ([97, -1], "token 1 is -1"),
+        ([97.0, 98.5], None, "token 0 is "),
+        ([True], None, "token 0 is "),
+        (["a"], None, "token 0 is "),
+        ([[97], [98]], None, "token 0 is "),
+        ([97, -1], None, "token 1 is -1"),
+        ([97, 98], "timedelta64[ns]", "token 0 is "),
+        ([97, 98], "datetime64[ns]", "token 0 is "),
     ],
 )
-def test_an_array_of_what_is_no_id_is_refused(small: Tokenizer, wrong: list[Any], what: str) -> None:
+def test_an_array_of_what_is_no_id_is_refused(small: Tokenizer, wrong: list[Any], dtype: str | None, what: str) -> None:
     with pytest.raises(TokenizerError, match=what):
-        small.decode(np.array(wrong))
+        small.decode(np.array(wrong, dtype))
 
 
 def test_B25_nul_cuts_nothing(small: Tokenizer) -> None:

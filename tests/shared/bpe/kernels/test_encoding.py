@@ -19,7 +19,7 @@ from shared.bpe.errors import SurrogateError
 from shared.bpe.kernels.decoding import SLACK as DECODING_SLACK
 from shared.bpe.kernels.decoding import copy_tokens, measure
 from shared.bpe.kernels.encoding import SLACK, encode_pretokens
-from shared.bpe.kernels.pretoken_cache import ENTRY, KEPT_BYTES, move_pretokens, new_cache, new_table
+from shared.bpe.kernels.pretoken_cache import ENTRY, KEPT_BYTES, is_full, move_pretokens, new_cache, new_table
 from shared.bpe.kernels.pretoken_merging import SCRATCH, SHORT, merge_long, merge_short
 from shared.bpe.kernels.tables import (
     NO_RANK,
@@ -210,6 +210,17 @@ def test_short_texts_take_larger_caches_between_them(tokenizer: Tokenizer, monke
         assert fresh.encode(text) == encode_slowly(tokenizer.vocabulary, text)
     table, _ = fresh._text_encoder._encoder._memory.tables
     assert len(table.entries) == 256 * ENTRY
+
+
+def test_empty_texts_do_not_wait_for_a_larger_cache(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.bpe.encoding.pretoken_memory._SIZES", ((8, 128), (16, 128)))
+    fresh = Tokenizer(tokenizer.vocabulary)
+    encoder = fresh._text_encoder._encoder
+    fresh.encode("one two three four five")
+    assert is_full(encoder._memory.tables[0])
+    monkeypatch.setattr(encoder, "_take_workspace", pytest.fail)  # what a text needs that the small buffers cannot hold
+    assert fresh.encode("") == []
+    assert fresh.encode_batch(["", ""]) == [[], []]
 
 
 def test_the_ids_of_a_short_text_are_an_array_of_their_own(tokenizer: Tokenizer) -> None:

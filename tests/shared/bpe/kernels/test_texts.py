@@ -29,6 +29,31 @@ def test_each_text_has_its_ids(ends: list[int]) -> None:
         assert view.base is ids
 
 
+def test_the_ids_of_a_view_stay_too() -> None:
+    whole = np.arange(9, dtype=np.uint32)
+    views = split(whole[:6], [2, 6])
+    assert views[1].base is whole
+    assert views[1].tolist() == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 2, 3, 4, 100, 2999])
+def test_without_memory_it_raises_and_gives_everything_back(allowed: int) -> None:
+    testing = pytest.importorskip("_testcapi")
+    ids = np.arange(3000, dtype=np.uint32)
+    call = split_ids.prepare(0, numpy_api(), ids, np.arange(1, 3001)).builtin
+    held = sys.getrefcount(ids)
+    testing.set_nomemory(allowed)
+    try:
+        views = call(ids)
+    except MemoryError:
+        views = None
+    finally:
+        testing.remove_mem_hooks()
+    assert views is None or len(views) == 3000
+    del views
+    assert sys.getrefcount(ids) == held
+
+
 def test_the_ids_stay_as_long_as_one_text_has_them() -> None:
     ids = np.arange(9, dtype=np.uint32)
     held, alive = sys.getrefcount(ids), weakref.ref(ids)
