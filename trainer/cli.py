@@ -33,6 +33,7 @@ from trainer.commands.watch import watch
 from trainer.compute.launch import check_command, rank_and_count
 from trainer.console.program import PROGRAM
 from trainer.console.progress import set_up_logging
+from trainer.console.signals import STOP_SIGNALS
 from trainer.errors import InterruptedRunError, UsageError
 from trainer.recipes.options import ScalingOptions
 from trainer.recipes.parent import ParentOptions
@@ -128,5 +129,5 @@ def main() -> None:
         app.meta()
     finally:
         # The work is done: no signal may disturb the interpreter while it exits.
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)

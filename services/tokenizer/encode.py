@@ -1,6 +1,7 @@
 """`POST /encode`: text to token ids, from JSON or from a raw body of UTF-8."""
 
 import base64
+import re
 from collections.abc import Awaitable
 from email.message import Message
 from typing import Any, Literal
@@ -16,6 +17,8 @@ from services.tokenizer.schemas import EncodeRequest, EncodeResponse
 from services.tokenizer.service import ERROR_RESPONSES, TokenizerService, check_batch_size
 from shared.bpe import Tokenizer, TokenizerError
 from shared.http import ApiError, BodyRoute, short_json
+
+_REFUSED = re.compile(r"q=0(\.0*)?")
 
 # Each takes 90 bytes of a response, and a few microseconds.
 _MAX_PIECES = 1 << 17
@@ -196,4 +199,9 @@ def _check_charset(content_type: str) -> None:
 
 
 def _accepts_ids(accept: str) -> bool:
-    return any(part.partition(";")[0].strip().lower() == IDS for part in accept.split(","))
+    """Whether the header `Accept` names ids, and not with a weight of 0 (RFC 9110, 12.4.2)."""
+    for part in accept.lower().split(","):
+        name, *parameters = (each.strip() for each in part.split(";"))
+        if name == IDS and not any(_REFUSED.fullmatch(parameter) for parameter in parameters):
+            return True
+    return False

@@ -116,16 +116,27 @@ class Page(StrictModel):
     limit: int = Field(100, ge=1, le=1000, description="The most items in the answer")
 
 
+_SEARCHES = ("text", "bytes", "id")
+
+
 class VocabularyRequest(Page):
     """A search for tokens by text, by bytes or by id."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "on"}, {"bytes": "f0 9f"}, {"id": 256}]})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"text": "on"}, {"bytes": "f0 9f"}, {"id": 256}],
+            "oneOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in _SEARCHES],
+        }
+    )
 
     text: str | None = Field(
         None, min_length=1, max_length=_MAX_QUERY_CHARS, description="Tokens that contain this text"
     )
     bytes: str | None = Field(
-        None, max_length=_MAX_QUERY_CHARS, description="Tokens that contain these bytes, in hexadecimal"
+        None,
+        max_length=_MAX_QUERY_CHARS,
+        description="Tokens that contain these bytes, in hexadecimal",
+        json_schema_extra={"pattern": r"^[ \t\n\r\f\v]*([0-9a-fA-F]{2}[ \t\n\r\f\v]*)+$"},
     )
     id: int | None = Field(None, ge=0, description="Tokens from this id on")
 
@@ -141,7 +152,7 @@ class VocabularyRequest(Page):
 
     @model_validator(mode="after")
     def _is_one_search(self) -> Self:
-        given = [name for name in ("text", "bytes", "id") if getattr(self, name) is not None]
+        given = [name for name in _SEARCHES if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give one of text, bytes and id, not {' and '.join(given) or 'none'}")
         return self

@@ -13,9 +13,9 @@ from shared.bpe.encoding.chunks import Chunker
 from shared.bpe.encoding.merge_tree import MergeTree, TreeNode
 from shared.bpe.encoding.offsets import TokenColumns, TokenSpan
 from shared.bpe.encoding.segments import AllowedSpecial
-from shared.bpe.encoding.template import Ids
+from shared.bpe.encoding.template import AnyIds, Ids
 from shared.bpe.encoding.text_encoder import TextEncoder
-from shared.bpe.encoding.token_bytes import AnyIds, TokenBytes, decode_strictly
+from shared.bpe.encoding.token_bytes import TokenBytes, decode_strictly
 from shared.bpe.errors import TokenizerError
 from shared.bpe.formats import tiktoken as tiktoken_files
 from shared.bpe.formats import tokenizer_json

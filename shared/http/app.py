@@ -85,6 +85,7 @@ def build_app(
         lifespan=lifespan,
         docs_url=None,  # FastAPI's pages need another host
         redoc_url=None,
+        redirect_slashes=False,  # behind a proxy with TLS the redirect would lead to plain HTTP
         telemetry={"tracing": False, "metrics": False, "logs": False},
         generate_unique_id_function=operation_id,
     )

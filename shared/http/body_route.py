@@ -107,8 +107,8 @@ class BodyRoute(APIRoute):
             shown = given.decode("latin-1") or "none"
             raise ApiError(415, f"send the body with the header 'Content-Type: {kinds}' (got {shown})")
         if raw is None and scope["query_string"]:
-            kinds = " and ".join(self._raw) or "no"
-            raise ApiError(400, f"query parameters are for {kinds} bodies; in JSON they are fields")
+            where = f"are for {' and '.join(self._raw)} bodies" if self._raw else "have no meaning here"
+            raise ApiError(400, f"query parameters {where}; in JSON they are fields")
         return raw
 
 

@@ -1,11 +1,12 @@
 """Settings from the environment: those that both services share, and messages for invalid values."""
 
 import os
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self, TypeVar
 
-from pydantic import ByteSize, Field, SecretStr, ValidationError, model_validator
+from pydantic import ByteSize, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.http.errors import short_json
@@ -16,8 +17,16 @@ _LOCAL_HOSTS = frozenset({"127.0.0.1", "[::1]", "localhost"})  # as the Host hea
 _NEVER_EMPTY = frozenset({"OWNLM_API_KEYS", "OWNLM_API_KEYS_FILE"})
 
 
+_HOST_NAME = re.compile(r"\*|\[[0-9a-f:.]+\]|[a-z0-9_]([a-z0-9._-]*[a-z0-9_-])?", re.IGNORECASE)
+
+
 class SettingsError(Exception):
     """A setting is missing or invalid. The message is one readable sentence."""
+
+
+def listed(value: str) -> list[str]:
+    """The entries of a list that is separated by commas."""
+    return [entry for part in value.split(",") if (entry := part.strip())]
 
 
 class ServiceSettings(BaseSettings):
@@ -75,6 +84,15 @@ class ServiceSettings(BaseSettings):
         """How many worker processes share the port."""
         return 1
 
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _check_hosts(cls, value: str | None) -> str | None:
+        """Refuse what no `Host` header names: it would only lock clients out."""
+        for name in listed(value or ""):
+            if not _HOST_NAME.fullmatch(name):
+                raise ValueError(f"{short_json(name)} is not a host name as clients send it, such as api.example.com")
+        return value
+
     @model_validator(mode="after")
     def _check_memory_fits_a_body(self) -> Self:
         if self.memory_in_flight < self.max_body_bytes:
@@ -94,7 +112,7 @@ class ServiceSettings(BaseSettings):
         """The host names that clients may use; None for all."""
         if self.allowed_hosts is None:
             return _LOCAL_HOSTS if self.host in LOCAL_ADDRESSES else None
-        names = self.allowed_hosts.lower().replace(",", " ").split()
+        names = listed(self.allowed_hosts.lower())
         return None if "*" in names else frozenset(names)
 
     @cached_property
@@ -131,5 +149,6 @@ def _describe(settings_class: type[ServiceSettings], error: object) -> str:
     purpose = f" ({field.description})" if field and field.description else ""
     if error["type"] == "missing":
         return f"{_ENV_PREFIX}{name.upper()} is not set{purpose}"
-    message = error["msg"][:1].lower() + error["msg"][1:]
+    message = error["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
     return f"{_ENV_PREFIX}{name.upper()}: {message}, got {short_json(error['input'])}{purpose}"

@@ -113,6 +113,8 @@ class Corpus:
         memory = EncodingMemory(None if limit is None else limit // self.processes, 1)
         for piece in part:
             given = open_input(piece.path, text_field=self.settings.text_field)
+            if given.content.version != piece.version and self.settings.ray is None:
+                raise CorpusError(f"{display_path(piece.path)} was changed since the command began: run it again")
             if given.content.version != piece.version:
                 raise CorpusError(
                     f"{display_path(piece.path)} was changed since the command began, or is not the same file on the "

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.system.files import to_json, write_text
+from shared.system.files import to_json_bytes, write_bytes
 from trainer.cleaning.duplicates import DUPLICATE, NEAR_DUPLICATE, STAYS, Verdicts
 from trainer.cleaning.examination import Examined
 from trainer.errors import UsageError
@@ -111,8 +111,9 @@ def check_report(path: Path) -> None:
 
 
 def write_report(report: CleaningReport, path: Path) -> None:
-    """Write a report as its name says."""
-    write_text(local_path(path), report.to_html() if path.suffix == ".html" else to_json(report.to_json()))
+    """Write a report as its name says; in HTML, names of files that are not UTF-8 have a ? in place of such bytes."""
+    content = report.to_html().encode(errors="replace") if path.suffix == ".html" else to_json_bytes(report.to_json())
+    write_bytes(local_path(path), content)
 
 
 def count_reasons(parts: Sequence[Examined], verdicts: Verdicts) -> Counts:

@@ -26,7 +26,7 @@ from trainer.components.loss import IGNORED
 from trainer.compute.device import Device, choose_device, has_gpu
 from trainer.compute.launch import rank_and_count
 from trainer.compute.threads import prepare_threads
-from trainer.console.signals import StopRequest
+from trainer.console.signals import STOP_SIGNALS, StopRequest
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.train import MachineSettings, TrainSettings
 
@@ -36,7 +36,6 @@ _TIMEOUT = timedelta(minutes=10)  # of collectives
 _BARRIER_TIMEOUT = timedelta(days=1)  # meanwhile files are copied, perhaps those of a terabyte of text
 # Where all processes fail alike, seconds that the others give rank 0 to report it.
 _HEAD_START = 0.5
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class LostProcessError(TrainerError):
@@ -113,8 +112,8 @@ class Processes:
             return list(values), stop_signal
         if self.launcher is not None and os.getppid() != self.launcher:
             stop_signal = signal.SIGTERM
-        sums = self.all_reduce([*values, *(float(stop_signal == number) for number in _STOP_SIGNALS)])
-        noted = (number for number, votes in zip(_STOP_SIGNALS, sums[len(values) :], strict=True) if votes)
+        sums = self.all_reduce([*values, *(float(stop_signal == number) for number in STOP_SIGNALS)])
+        noted = (number for number, votes in zip(STOP_SIGNALS, sums[len(values) :], strict=True) if votes)
         return sums[: len(values)], next(noted, None)
 
     def seed_step(self, seed: int, step: int) -> None:

@@ -1,10 +1,12 @@
-"""Stopping a job cleanly on Ctrl-C and SIGTERM."""
+"""Stopping a job cleanly on Ctrl-C, SIGTERM and SIGHUP, which a terminal that is lost sends."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequest:
@@ -19,15 +21,16 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """While active, the first SIGINT or SIGTERM only sets the request; a second one ends the process at once.
+    """While active, the first of `STOP_SIGNALS` only sets the request; a second one ends the process at once.
 
-    No effect outside the main thread, where no signal arrives.
+    SIGHUP stays ignored where it was, as by `nohup`. No effect outside the main thread, where no signal arrives.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    numbers = [number for number in STOP_SIGNALS if not (number == signal.SIGHUP and is_ignored)]
 
     def handle(number: int, _frame: FrameType | None) -> None:
         request.signal_number = number

@@ -42,7 +42,7 @@ def make_chat_demo(demo: Path, *, keep: bool = False) -> None:
 
     Raises:
         TrainerError: A folder is not empty and not a model folder.
-        InterruptedRunError: SIGINT or SIGTERM was received during training; a checkpoint was saved.
+        InterruptedRunError: SIGINT, SIGTERM or SIGHUP was received during training; a checkpoint was saved.
     """
     make_demo(demo, keep=keep)
     output = demo.absolute().with_name(f"{demo.absolute().name}-chat")  # "." has no name

@@ -36,7 +36,7 @@ def make_demo(output: Path, *, keep: bool = False) -> None:
 
     Raises:
         TrainerError: `output` is not empty and not a model folder.
-        InterruptedRunError: SIGINT or SIGTERM was received during training; a checkpoint was saved.
+        InterruptedRunError: SIGINT, SIGTERM or SIGHUP was received during training; a checkpoint was saved.
     """
     if has_model(output):
         logger.info("%s already contains a model; nothing to do", output)

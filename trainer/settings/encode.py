@@ -13,6 +13,9 @@ from trainer.settings.text import DocumentSettings, refuse_threads
 
 TRAIN, VALIDATION = "train", "val"
 
+_TAKEN = frozenset({"tokenizer", "tokenizer_config", "checksums", "profile"})
+"""Names of other files of a token folder, without .json."""
+
 CHAT = Group("Conversations", sort_key=3)
 
 
@@ -71,6 +74,8 @@ class EncodeSettings(DocumentSettings):
             raise UsageError("--chat-template, --context-length and --too-long are for conversations: add --chat")
         if not re.fullmatch(r"[A-Za-z0-9_-]+", self.split):
             raise UsageError(f"--split must be letters, digits, - and _, such as {TRAIN!r}; got {self.split!r}")
+        if self.split in _TAKEN:
+            raise UsageError(f"--split {self.split}: {self.split}.json is another file of the folder: choose another")
         if self.val_fraction is None:
             return
         if not 0.0 < self.val_fraction < 1.0:

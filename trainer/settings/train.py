@@ -231,6 +231,13 @@ class TrainSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name, path in (("--data", self.data), ("--output", self.output)):
+            try:
+                str(path).encode()
+            except UnicodeEncodeError:
+                raise UsageError(
+                    f"{name} {str(path)!r} is not UTF-8, in which the settings of a run are kept: rename the folder"
+                ) from None
         stop_after, max_steps = self.checkpoints.stop_after, self.optimization.max_steps
         if stop_after is not None and stop_after > max_steps:
             raise UsageError(f"--stop-after ({stop_after}) must be at most --max-steps ({max_steps})")

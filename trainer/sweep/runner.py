@@ -71,7 +71,7 @@ class Sweep:
             How each run of the plan ended, in the order of the plan.
 
         Raises:
-            InterruptedRunError: SIGINT or SIGTERM came; the same call resumes from there.
+            InterruptedRunError: SIGINT, SIGTERM or SIGHUP came; the same call resumes from there.
         """
         self.output.mkdir(parents=True, exist_ok=True)
         with stop_on_signals() as self._stop, _exclusive(self.output) as self._lock:

@@ -75,7 +75,7 @@ def _parts_of_records(source: Source, texts: RecordTexts, size: int) -> list[Sou
     ]
     parts: list[Source] = [RecordTexts(each, texts.separator) for each in contents if isinstance(each, Records)]
     if isinstance(source, RemainingSource):
-        rest = RemainingSource(parts[0], Specials())
+        rest = RemainingSource(parts[0], len(source.beginning), Specials())
         return [rest, *parts[1:]] if rest.beginning == source.beginning else [source]  # it may end in a later part
     return parts
 

@@ -110,7 +110,7 @@ def hold_out(
     for index in sorted(range(len(left)), key=lambda index: left[index].name):
         if size > 0 and left[index].version is not None:
             try:
-                rest = RemainingSource(left[index], specials)
+                rest = RemainingSource(left[index], size, specials)
             except TooLongError:
                 continue
             valid_utf8(rest.beginning, rest.name, 0, errors)
@@ -126,11 +126,11 @@ def hold_out(
 
 
 class RemainingSource:
-    """What remains of a source for training when its first chunk, `beginning`, is held out."""
+    """What remains of a source for training when its `beginning`, some `size` bytes, is held out."""
 
-    def __init__(self, source: Source, specials: Specials):
+    def __init__(self, source: Source, size: int, specials: Specials):
         self.source = source
-        self.beginning = _beginning(source, specials)
+        self.beginning = _beginning(source, size, specials)
         self.name = source.name
         self.size = max(0, source.size - len(self.beginning))
         self.version: str | None = f"{source.version}, without the first {len(self.beginning)}"
@@ -140,8 +140,13 @@ class RemainingSource:
         return self.source.chunks(specials, max(begin, len(self.beginning)), longest)
 
 
-def _beginning(source: Source, specials: Specials) -> bytes:
+def _beginning(source: Source, size: int, specials: Specials) -> bytes:
+    """So many bytes, and what follows up to where a chunk can end; of what is no plain file up to where one ends."""
     if isinstance(source, TextFile):
-        return source.beginning(specials, _LONGEST_PART)
-    first = next(source.chunks(specials, 0, _LONGEST_PART), None)
-    return b"" if first is None else first.read().tobytes()
+        return source.beginning(size, specials, _LONGEST_PART)
+    beginning = bytearray()
+    for chunk in source.chunks(specials, 0, _LONGEST_PART):
+        beginning += chunk.read().tobytes()
+        if len(beginning) >= size:
+            break
+    return bytes(beginning)

@@ -87,7 +87,7 @@ class Trainer:
             The finished model's folder; the checkpoint, where `stop_after` ended it before.
 
         Raises:
-            InterruptedRunError: SIGINT or SIGTERM came; a checkpoint was saved.
+            InterruptedRunError: SIGINT, SIGTERM or SIGHUP came; a checkpoint was saved.
             DivergedError: the loss or the gradient diverged, and the settings offer no further remedy; checkpoints
                 stay.
             TrainerError: a file cannot be written, or the token files were changed; the message names the last good

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from shared.bpe.encoding.token_bytes import AnyIds
+from shared.bpe.encoding.template import AnyIds
 from shared.bpe.kernels.decoding import CONTROL, NO_TOKEN, SLACK, TOKEN, copy_tokens, measure
 from shared.bpe.kernels.tables import join_tokens
 

@@ -1,11 +1,13 @@
 """The ids that a tokenizer puts around a text on request, such as begin- and end-of-text."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Ids = npt.NDArray[np.uint32]
+AnyIds = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
 class Template(NamedTuple):

@@ -1,23 +1,21 @@
 """The bytes of ids, with errors that name the invalid id."""
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import cached_property
 from operator import index as as_index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from shared.bpe.encoding.template import AnyIds
 from shared.bpe.errors import TextTooLongError, TokenizerError
 from shared.system.errors import short_repr
 
 # Numba takes a while to import, and the kernels to load.
 if TYPE_CHECKING:
     from shared.bpe.encoding.decoder import Decoder
-
-AnyIds = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 # Up to this many ids, looking them up one by one is faster than calling compiled code.
 _FEW = 1 << 8

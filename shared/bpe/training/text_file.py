@@ -78,15 +78,15 @@ class TextFile:
         """The first offset at or behind `begin` where a chunk can end."""
         return self.next_boundary(_OpenFile(self._path), begin, specials)
 
-    def beginning(self, specials: Specials, longest: int) -> bytes:
-        """The first chunk; the same of a file in an object store, which sends larger parts.
+    def beginning(self, size: int, specials: Specials, longest: int) -> bytes:
+        """The first `size` bytes, and what follows up to where a chunk can end.
 
         Raises:
-            TooLongError: It exceeds `longest`.
+            TooLongError: What follows exceeds `longest`.
         """
-        end = self.boundary(self._chunk_bytes, specials)
-        if end > max(longest, self._chunk_bytes + SEARCH_BYTES):
-            raise TooLongError(self.name, end)
+        end = self.boundary(size, specials)
+        if end - size > longest:
+            raise TooLongError(self.name, end - size)
         return self.read(0, end)
 
     @staticmethod

@@ -11,7 +11,7 @@ import structlog
 from starlette.types import Scope
 
 from shared.http.errors import ApiError
-from shared.http.settings import ServiceSettings, SettingsError
+from shared.http.settings import ServiceSettings, SettingsError, listed
 
 _log = structlog.get_logger("ownlm.keys")
 
@@ -44,7 +44,7 @@ class ApiKeys:
         """The keys of the settings; None if the settings require no key."""
         if settings.api_keys is None and settings.api_keys_file is None:
             return None
-        keys = settings.api_keys.get_secret_value().replace(",", " ").split() if settings.api_keys else []
+        keys = listed(settings.api_keys.get_secret_value()) if settings.api_keys else []
         if settings.api_keys is not None and not keys:
             raise SettingsError("OWNLM_API_KEYS contains no key: unset it, or separate keys by commas")
         return cls(keys, settings.api_keys_file)

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from shared.http.settings import ServiceSettings, SettingsError
+from shared.http.settings import ServiceSettings, SettingsError, listed
 
 # All response headers of both services beyond those that every page may read.
 _READABLE_HEADERS = ["X-Request-ID", "Retry-After", "X-Token-Count", "X-Token-Dtype", "X-Tokenizer-Fingerprint"]
@@ -17,7 +17,7 @@ def add_cors(app: FastAPI, settings: ServiceSettings) -> None:
     Raises:
         SettingsError: An entry of the list is not an origin.
     """
-    origins = (settings.cors_origins or "").replace(",", " ").split()
+    origins = listed(settings.cors_origins or "")
     for origin in origins:
         _check(origin)
     if origins:

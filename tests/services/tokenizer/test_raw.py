@@ -48,6 +48,16 @@ def test_a_text_has_the_same_ids_raw_and_as_json_at_any_size(tokenizer: Tokenize
             assert raw.tolist() == spaced.post("/encode", json={"text": text}).json()["tokens"]
 
 
+NOT_ACCEPTED = [f"application/octet-stream{weight}, */*" for weight in (";q=0", " ; Q=0.000", ";a=b;q=0.")]
+ACCEPTED = [f"text/html, Application/Octet-Stream{weight}" for weight in ("", ";q=0.001", "; q=1", ";a=b")]
+
+
+@pytest.mark.parametrize("accept", ACCEPTED)
+def test_who_asks_for_raw_ids_gets_them(client: TestClient, accept: str) -> None:
+    answer = client.post("/encode", content=b"a fox", headers={"Content-Type": "text/plain", "Accept": accept})
+    assert answer.headers["content-type"] == "application/octet-stream"
+
+
 def test_ids_can_be_wide(client: TestClient, tokenizer: Tokenizer) -> None:
     encoded = client.post("/encode?dtype=uint32", content=b"a fox", headers=TEXT)
     assert encoded.headers["x-token-dtype"] == "uint32"
@@ -55,7 +65,7 @@ def test_ids_can_be_wide(client: TestClient, tokenizer: Tokenizer) -> None:
     assert client.post("/decode?dtype=uint32", content=encoded.content, headers=IDS).text == "a fox"
 
 
-@pytest.mark.parametrize("accept", [None, "*/*", "application/json", "text/html, */*;q=0.1"])
+@pytest.mark.parametrize("accept", [None, "*/*", "application/json", "text/html, */*;q=0.1", *NOT_ACCEPTED])
 def test_who_does_not_ask_for_raw_ids_gets_json(client: TestClient, tokenizer: Tokenizer, accept: str | None) -> None:
     headers = {"Content-Type": "text/plain", **({"Accept": accept} if accept else {})}
     ids = tokenizer.encode("a fox")

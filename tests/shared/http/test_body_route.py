@@ -21,6 +21,17 @@ def client(build: Any) -> TestClient:
     return TestClient(build(max_body_bytes=2**25), raise_server_exceptions=False)
 
 
+def test_query_parameters_beside_json_are_refused(client: TestClient) -> None:
+    answer = client.post("/echo?text=a", json={"text": "a"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "query parameters have no meaning here; in JSON they are fields"
+
+
+def test_a_path_with_a_slash_behind_it_is_another_one(client: TestClient) -> None:
+    """A redirect would name the scheme that a proxy used, which need not be the client's."""
+    assert client.post("/echo/", json={"text": "a"}, follow_redirects=False).status_code == 404
+
+
 def test_a_large_body_is_read_in_a_thread(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     readers = []
     read = body_route._parse

@@ -35,6 +35,18 @@ def test_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             "4MiB",
             "OWNLM_MAX_BYTES_IN_FLIGHT is 4,194,304 bytes, less than one body of OWNLM_MAX_BODY_BYTES, 8,388,608 bytes",
         ),
+        ("OWNLM_ALLOWED_HOSTS", "a.example:443", 'OWNLM_ALLOWED_HOSTS: "a.example:443" is not a host name'),
+        (
+            "OWNLM_ALLOWED_HOSTS",
+            "a.example,https://b.example",
+            '"https://b.example" is not a host name as clients send',
+        ),
+        ("OWNLM_ALLOWED_HOSTS", "a.example/", '"a.example/" is not a host name'),
+        ("OWNLM_ALLOWED_HOSTS", "*.example", '"*.example" is not a host name'),
+        ("OWNLM_ALLOWED_HOSTS", ".example", '".example" is not a host name'),
+        ("OWNLM_ALLOWED_HOSTS", "a.example b.example", '"a.example b.example" is not a host name'),
+        ("OWNLM_ALLOWED_HOSTS", "b\u00fccher.example", "is not a host name"),
+        ("OWNLM_ALLOWED_HOSTS", "[::1]:80", '"[::1]:80" is not a host name'),
         ("OWNLM_SHUTDOWN_TIMEOUT", "nan", "OWNLM_SHUTDOWN_TIMEOUT: "),
         ("OWNLM_SHUTDOWN_TIMEOUT", "-1", "OWNLM_SHUTDOWN_TIMEOUT: "),
     ],
@@ -45,6 +57,14 @@ def test_a_bad_value_is_one_sentence(monkeypatch: pytest.MonkeyPatch, name: str,
         load_settings(Settings)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_names_of_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OWNLM_ALLOWED_HOSTS", " Api.example , localhost,127.0.0.1,[::1],my_service,xn--bcher-kva.de")
+    hosts = {"api.example", "localhost", "127.0.0.1", "[::1]", "my_service", "xn--bcher-kva.de"}
+    assert load_settings(Settings).hosts == hosts
+    monkeypatch.setenv("OWNLM_ALLOWED_HOSTS", "a.example, *")
+    assert load_settings(Settings).hosts is None
 
 
 @pytest.mark.parametrize("empty", [True, False])

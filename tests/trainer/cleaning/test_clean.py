@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 import signal
 from collections.abc import Callable, Iterator
@@ -389,9 +390,28 @@ def test_many_records_are_not_gathered_in_memory(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
+def test_an_input_that_was_changed_meanwhile_is_named(tmp_path: Path) -> None:
+    path = corpus(tmp_path / "a.jsonl", ['{"text": "one"}', '{"text": "two"}'])
+    cleaned = Corpus(CleanSettings(), {})
+    [part] = divide_inputs(open_inputs([path], text_field="text"), cleaned.settings, 1 << 20)
+    path.write_text("{}")
+    with pytest.raises(CorpusError, match=r"a\.jsonl was changed since the command began: run it again$"):
+        [*cleaned.documents(part)]
+
+
+def test_names_that_are_not_utf8(tmp_path: Path, clean: Clean) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/b\xffd"))
+    folder.mkdir()
+    report = clean(corpus(folder / "a.jsonl", ['{"text": "one"}']))
+    for name in ("r.html", "r.json"):
+        write_report(report, tmp_path / name)
+    assert "b?d/a.jsonl" in (tmp_path / "r.html").read_text("utf-8")
+    assert json.loads((tmp_path / "r.json").read_text("utf-8"))["inputs"] == [str(folder / "a.jsonl")]
+
+
 def test_an_input_that_a_node_lacks_is_named(tmp_path: Path) -> None:
     path = corpus(tmp_path / "a.jsonl", ['{"text": "one"}'])
-    cleaned = Corpus(CleanSettings(), {})
+    cleaned = Corpus(CleanSettings(ray="auto"), {})
     [part] = divide_inputs(open_inputs([path], text_field="text"), cleaned.settings, 1 << 20)
     path.unlink()
     with pytest.raises(

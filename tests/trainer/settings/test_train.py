@@ -26,6 +26,13 @@ def test_a_total_batch_that_cannot_be_cut_is_refused_with_its_neighbors() -> Non
         OptimizationSettings(batch_size=8, total_batch_size=20)
 
 
+@pytest.mark.parametrize("option", ["data", "output"])
+def test_a_folder_that_toml_cannot_name_is_refused_before_the_run(option: str) -> None:
+    folders = {"data": Path("tokens"), "output": Path("run"), option: Path("b\udcffd")}
+    with pytest.raises(UsageError, match=rf"^--{option} 'b\\udcffd' is not UTF-8, in which the settings .*: rename"):
+        TrainSettings(**folders)
+
+
 @pytest.mark.parametrize(
     ("settings", "values", "message"),
     [

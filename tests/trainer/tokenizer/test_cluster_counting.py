@@ -30,7 +30,7 @@ def test_parts_of_records_are_the_whole(tmp_path: Path, separator: str | None, s
     texts = [f"text {n} " * (n % 7) for n in range(500)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     [whole] = open_sources([tmp_path / "a.jsonl"], text_field="text", separator=separator)
-    remaining = RemainingSource(whole, Specials())
+    remaining = RemainingSource(whole, 1, Specials())
     for source in (whole, remaining):
         parts = [*_parts(source, separator, size, at_any_pretoken=True)]
         is_divided = size < 10**6 and (source is whole or separator is None)

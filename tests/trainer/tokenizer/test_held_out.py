@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from shared.bpe import train_bpe
-from shared.bpe.training import TextFile
-from trainer.errors import UsageError
+from trainer.errors import TrainerError, UsageError
 from trainer.settings.vocab import VocabSettings
-from trainer.text import sources
 from trainer.text.utf8 import CorpusError
 from trainer.tokenizer import held_out
 from trainer.tokenizer.held_out import parse_held_out
@@ -29,11 +27,10 @@ def files(tmp_path: Path) -> list[Path]:
 def test_the_beginning_of_the_first_file_by_name(
     tmp_path: Path, files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "TextFile", lambda path: TextFile(path, 1000))
     report = train_tokenizer(files, tmp_path / "out", VocabSettings(vocab_size=300, held_out="500"))
     assert report.held_out is not None
     (sample,) = report.held_out.parts
-    assert 1000 <= len(sample) < 1100
+    assert 500 <= len(sample) < 550
     texts = [path.read_text() for path in files]
     assert texts[1].startswith(sample.decode())
     texts[1] = texts[1].removeprefix(sample.decode())
@@ -52,9 +49,24 @@ def test_the_beginning_of_the_first_file_by_name(
     assert again.tokenizer.fingerprint == expected.fingerprint
 
 
+@pytest.mark.parametrize("size", [1, 5000, 3 << 20])
+def test_as_much_as_was_asked_for(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"the cat sat on mat {n}{END}\n" for n in range(120_000)))
+    report = train_tokenizer([path], tmp_path / "out", VocabSettings(vocab_size=260, held_out=str(size)))
+    assert report.held_out is not None
+    assert size <= report.held_out.size < size + 50
+    assert report.bytes_read == path.stat().st_size - report.held_out.size
+
+
+def test_more_than_there_is(tmp_path: Path, files: list[Path]) -> None:
+    with pytest.raises(TrainerError, match="--held-out 1M leaves only white space to train on: hold out less"):
+        train_tokenizer(files, tmp_path / "out", VocabSettings(vocab_size=300, held_out="1M"))
+
+
 def test_small_files_are_held_out_as_a_whole(tmp_path: Path, files: list[Path]) -> None:
     size = files[1].stat().st_size
-    report = train_tokenizer(files, tmp_path / "out", VocabSettings(vocab_size=300, held_out=str(size + 1)))
+    report = train_tokenizer(files, tmp_path / "out", VocabSettings(vocab_size=300, held_out=str(2 * size)))
     assert (
         report.tokenizer.fingerprint
         == train_bpe([files[2].read_text()], 300, special_tokens=[END]).tokenizer.fingerprint

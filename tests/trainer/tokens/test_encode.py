@@ -239,6 +239,7 @@ def test_the_first_document_is_for_training(tmp_path: Path, tokenizer: Tokenizer
         ({"val_fraction": float("nan")}, "between 0 and 1"),
         ({"val_fraction": 0.1, "split": "test"}, "cannot be combined with --split 'test'"),
         ({"split": "../x"}, "split"),
+        ({"split": "tokenizer"}, "tokenizer.json is another file of the folder"),
         ({"separator": "---"}, r"'---' is not a special token of the tokenizer \(it has: '<|endoftext|>'\)"),
     ],
 )

@@ -11,12 +11,21 @@ _CACHE_PER_WEIGHTS, _SMALL_CACHE = 64, 1 << 30
 
 
 class CacheError(ValueError):
-    """The memory does not suffice for what may run at the same time."""
+    """The memory does not suffice for what may run at the same time, or the model for a context of this length."""
 
 
 def served_context(config: EngineConfig, model: ModelConfig) -> int:
-    """The most tokens of a sequence."""
-    return min(config.context_length or model.context_length, model.context_length)
+    """The most tokens of a sequence.
+
+    Raises:
+        CacheError: More are asked for than the model can take.
+    """
+    if config.context_length is not None and config.context_length > model.context_length:
+        raise CacheError(
+            f"OWNLM_CONTEXT_LENGTH is {config.context_length:,}, and the model takes at most "
+            f"{model.context_length:,} tokens: lower it, or unset it"
+        )
+    return config.context_length or model.context_length
 
 
 def num_blocks(

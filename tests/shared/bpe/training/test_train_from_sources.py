@@ -14,7 +14,9 @@ from shared.bpe.training import Blocks, Chunk, Source, Specials, TextFile, memor
 from shared.bpe.training import train as training_module
 from shared.bpe.training.memory import MemoryBudget
 from shared.bpe.training.merges import MergeTrainer, TrainedMerges
+from shared.bpe.training.pretoken_counts import PretokenCounts
 from shared.bpe.training.pretokenizers import count_pretokens
+from shared.system.cpu_count import available_processors
 from tests.shared.bpe.training.counted import counted
 
 END = "<|endoftext|>"
@@ -189,6 +191,21 @@ def test_a_document_too_long_for_a_custom_pattern_stops_with_a_message(
         TokenizerError, match=r"without a place to split them \(a special token; this tokenizer may look anywhere\)"
     ):
         train([TextFile(path)], r"\w+|\W", memory_limit=limit)
+
+
+def test_more_threads_than_are_of_use_take_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a table, of at least a quarter of a megabyte."""
+    path = tmp_path / "small.txt"
+    path.write_text("the cat sat on the mat")
+    made = []
+
+    def observed(size: int) -> PretokenCounts:
+        made.append(size)
+        return PretokenCounts(size)
+
+    monkeypatch.setattr("shared.bpe.training.counter.PretokenCounts", observed)
+    train([TextFile(path)], threads=100_000)
+    assert len(made) <= max(16, 4 * available_processors())
 
 
 @pytest.mark.parametrize("threads", [1, 4])

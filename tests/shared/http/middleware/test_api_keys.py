@@ -207,6 +207,7 @@ def test_the_same_length_and_time_are_still_a_change(tmp_path: Path, clock: Call
     [
         ({"api_keys": " , "}, "OWNLM_API_KEYS contains no key"),
         ({"api_keys": "caf\u00e9"}, "OWNLM_API_KEYS: an API key must be printable ASCII"),
+        ({"api_keys": "one,caf two"}, "OWNLM_API_KEYS: an API key must be printable ASCII without spaces"),
         ({"api_keys_file": Path("/nothing/there")}, "cannot read /nothing/there: No such file or directory"),
         ({"api_keys_file": Path("/dev/null")}, "/dev/null contains no key"),
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.inference.engine.ipc import EngineConfig
-from services.inference.engine.worker.cache_size import CacheError, num_blocks
+from services.inference.engine.worker.cache_size import CacheError, num_blocks, served_context
 from shared.lm import ModelConfig, read_description
 
 GIB = 1 << 30
@@ -39,6 +39,14 @@ def test_too_little_memory_is_refused_with_what_to_do(
     config = EngineConfig(Path(), kv_cache_bytes=kv_cache_bytes)
     with pytest.raises(CacheError, match=words):
         num_blocks(config, model, 1000, 15_000, weight_bytes=0, position_bytes=0)
+
+
+def test_a_context_longer_than_the_models_is_refused(model: ModelConfig) -> None:
+    for length in (2, 127, 128):
+        assert served_context(EngineConfig(Path(), context_length=length), model) == length
+    assert served_context(EngineConfig(Path()), model) == 128
+    with pytest.raises(CacheError, match=r"OWNLM_CONTEXT_LENGTH is 129, and the model takes at most 128 tokens"):
+        served_context(EngineConfig(Path(), context_length=129), model)
 
 
 @pytest.mark.case("D21")
