@@ -8,6 +8,7 @@ from services.tokenizer.settings import MAX_BATCH_ITEMS
 from shared.http import AllowedSpecial, StrictModel
 
 _MAX_QUERY_CHARS = 1 << 18  # characters of a search, which are checked on the event loop
+_SEARCHES = ("text", "bytes", "id")
 
 TokenId = Annotated[int, Field(ge=0)]
 # Only the first invalid item is reported: pydantic describes each, which takes seconds for a million.
@@ -114,9 +115,6 @@ class Page(StrictModel):
 
     first: int = Field(0, ge=0, description="Where the answer begins, counted from 0")
     limit: int = Field(100, ge=1, le=1000, description="The most items in the answer")
-
-
-_SEARCHES = ("text", "bytes", "id")
 
 
 class VocabularyRequest(Page):

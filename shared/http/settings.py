@@ -15,8 +15,6 @@ _ENV_PREFIX = "OWNLM_"
 LOCAL_ADDRESSES = frozenset({"127.0.0.1", "::1", "localhost"})
 _LOCAL_HOSTS = frozenset({"127.0.0.1", "[::1]", "localhost"})  # as the Host header spells them
 _NEVER_EMPTY = frozenset({"OWNLM_API_KEYS", "OWNLM_API_KEYS_FILE"})
-
-
 _HOST_NAME = re.compile(r"\*|\[[0-9a-f:.]+\]|[a-z0-9_]([a-z0-9._-]*[a-z0-9_-])?", re.IGNORECASE)
 
 

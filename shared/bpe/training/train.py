@@ -24,8 +24,9 @@ from shared.system.stages import Stage, no_stage
 END_OF_TEXT = "<|endoftext|>"
 
 # With fewer bytes for each, more threads would only mean more tables to join.
-_MOST_THREADS = 16  # where a number is given, on a machine of few processors
 _BYTES_PER_THREAD = 1 << 22
+# Threads that may be asked for, or four times the processors: more gain nothing, and each has a table.
+_MOST_THREADS = 16
 
 
 def train_bpe(
@@ -228,5 +229,4 @@ def _num_threads(sources: Sequence[Source], threads: int | None) -> int:
     cores = available_processors()
     if all(source.size for source in sources):
         cores = min(cores, 1 + sum(source.size for source in sources) // _BYTES_PER_THREAD)
-    # More gain nothing, and each has a table.
     return min(threads or cores, max(_MOST_THREADS, 4 * available_processors()))
