@@ -8,7 +8,7 @@ from services.tokenizer.settings import MAX_BATCH_ITEMS
 from shared.http import AllowedSpecial, StrictModel
 
 _MAX_QUERY_CHARS = 1 << 18  # characters of a search, which are checked on the event loop
-_SEARCHES = ("text", "bytes", "id")
+_SEARCHES = {"text": "string", "bytes": "string", "id": "integer"}
 
 TokenId = Annotated[int, Field(ge=0)]
 # Only the first invalid item is reported: pydantic describes each, which takes seconds for a million.
@@ -123,7 +123,7 @@ class VocabularyRequest(Page):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [{"text": "on"}, {"bytes": "f0 9f"}, {"id": 256}],
-            "oneOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in _SEARCHES],
+            "oneOf": [{"required": [name], "properties": {name: {"type": kind}}} for name, kind in _SEARCHES.items()],
         }
     )
 
