@@ -69,8 +69,6 @@ def train_tokenizer(
                 "stopped before the tokenizer was complete; nothing was written: run the same command again",
                 stop.signal_number,
             ) from None
-        if result.is_blank and sample is not None and settings.held_out is not None:
-            raise TrainerError(f"--held-out {settings.held_out} leaves only white space to train on: hold out less")
         if result.is_blank:
             raise TrainerError("the files contain only white space: there is nothing to train a tokenizer on")
         with stage("measure compression"):
@@ -120,4 +118,6 @@ def _train(
             progress=merge_progress,
             count_elsewhere=elsewhere,
         )
+    if result.is_blank and sample is not None and not isinstance(held_out, Path):
+        raise TrainerError(f"the held-out {sample.size:,} bytes leave only white space to train on: lower --held-out")
     return result, sample

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 Ids = npt.NDArray[np.uint32]
 AnyIds = Sequence[int] | npt.NDArray[np.integer[Any]]
+"""Ids as they are decoded."""
 
 
 class Template(NamedTuple):

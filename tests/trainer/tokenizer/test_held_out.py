@@ -60,8 +60,15 @@ def test_as_much_as_was_asked_for(tmp_path: Path, size: int) -> None:
 
 
 def test_more_than_there_is(tmp_path: Path, files: list[Path]) -> None:
-    with pytest.raises(TrainerError, match="--held-out 1M leaves only white space to train on: hold out less"):
+    with pytest.raises(TrainerError, match=r"the held-out [0-9,]+ bytes leave only white space .*: lower --held-out"):
         train_tokenizer(files, tmp_path / "out", VocabSettings(vocab_size=300, held_out="1M"))
+
+
+def test_a_file_that_is_held_out_takes_nothing_of_the_text(tmp_path: Path, files: list[Path]) -> None:
+    (tmp_path / "blank.txt").write_text(" \n")
+    settings = VocabSettings(vocab_size=300, held_out=str(files[0]))
+    with pytest.raises(TrainerError, match="the files contain only white space"):
+        train_tokenizer([tmp_path / "blank.txt"], tmp_path / "out", settings)
 
 
 def test_small_files_are_held_out_as_a_whole(tmp_path: Path, files: list[Path]) -> None:
