@@ -8,12 +8,18 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from shared.bpe.vocabulary import AddedToken
 
 # Unicode's White_Space; `str.strip` would take U+001C to U+001F too.
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 _RUN = re.compile(f"[{_WHITE_SPACE}]*")
+
+# Characters that are searched while no other thread may run Python: for 2 ms at most.
+_BLOCK = 1 << 16
+# Characters that contents begin with in common, and that are compared once for all of them; `re` takes no deep nesting.
+_LEVELS = 4
 
 
 @dataclass(frozen=True)
@@ -87,10 +93,11 @@ class _Pass:
 
     def __init__(self, tokens: Sequence[AddedToken]):
         self._tokens = {token.content: token for token in tokens}
-        self._pattern = re.compile("|".join(map(re.escape, sorted(self._tokens, key=len, reverse=True))))
+        self._longest = max(map(len, self._tokens))
+        self._pattern = re.compile(_any_of(self._tokens, _LEVELS))
 
     def find(self, text: str, start: int, end: int) -> Iterator[Match]:
-        for found in self._pattern.finditer(text, start, end):
+        for found in self._matches(text, start, end):
             token = self._tokens[found.group()]
             first, last = found.span()
             if token.lstrip and first > start:
@@ -99,6 +106,25 @@ class _Pass:
                 last = space.end()
             yield Match(token, first, last)
             start = last
+
+    def _matches(self, text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+        while start < end:
+            block_end = start + _BLOCK
+            for found in self._pattern.finditer(text, start, min(end, block_end + self._longest - 1)):
+                if found.start() >= block_end:  # a longer one may begin there
+                    break
+                yield found
+                start = found.end()
+            start = max(start, block_end)
+
+
+def _any_of(contents: Iterable[str], levels: int) -> str:
+    """A regular expression that matches the longest of the contents that begin at one place."""
+    ordered = sorted(contents, reverse=True)  # any content before those that it begins with
+    if levels == 0 or len(ordered) == 1:
+        return "|".join(map(re.escape, ordered))
+    groups = groupby(ordered, key=lambda content: content[:1])
+    return "|".join(f"{re.escape(first)}(?:{_any_of([c[1:] for c in group], levels - 1)})" for first, group in groups)
 
 
 def _find(text: str, start: int, end: int, passes: Sequence[_Pass]) -> Iterator[Match]:

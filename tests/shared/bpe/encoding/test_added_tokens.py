@@ -1,5 +1,8 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from shared.bpe.encoding import added_tokens
 from shared.bpe.encoding.added_tokens import AddedTokenMatcher
 from shared.bpe.vocabulary import AddedToken
 from tests.growth import growth
@@ -37,3 +40,31 @@ def test_a_text_is_undecided_from_where_a_token_may_begin(content: str) -> None:
             len(text),
         )
         assert matcher.undecided_from(text) == expected, text
+
+
+@settings(max_examples=500)
+@given(
+    st.sets(st.text("<|ab>", min_size=1, max_size=9), min_size=1, max_size=12),
+    st.lists(st.text("<|ab>", max_size=4), max_size=12),
+    st.integers(1, 20),
+)
+def test_the_leftmost_and_of_these_the_longest_is_found(contents: set[str], between: list[str], block: int) -> None:
+    """Wherever the text is divided, and whatever the tokens have in common: as one finds them by looking everywhere."""
+    matcher = AddedTokenMatcher(AddedToken(number, content) for number, content in enumerate(sorted(contents)))
+    text = "".join(part + content for part, content in zip(between, sorted(contents), strict=False))
+    expected, place = [], 0
+    while place < len(text):
+        found = max((content for content in contents if text.startswith(content, place)), key=len, default="")
+        if found:
+            expected.append((place, found))
+        place += len(found) or 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(added_tokens, "_BLOCK", block)
+        assert [(match.start, match.token.content) for match in matcher.find(text)] == expected
+
+
+def test_many_tokens_with_everything_in_common_are_found() -> None:
+    """Without an expression that is nested as deeply as they are long."""
+    contents = ["a" * length for length in range(1, 1001)]
+    matcher = AddedTokenMatcher(AddedToken(number, content) for number, content in enumerate(contents))
+    assert [match.end for match in matcher.find("a" * 900 + " " + "a" * 1001)] == [900, 1901, 1902]

@@ -51,6 +51,14 @@ def test_long_runs_of_marks_give_what_unicodedata_gives(parts: list[tuple[str, i
         assert "".join(characters) == unicodedata.normalize("NFC", text[start:end])
 
 
+@settings(max_examples=500)
+@given(st.one_of(st.text(COMPOSING + "\u304b\u3099\u1112", max_size=40), st.text(max_size=40)))
+def test_a_long_text_is_normalized_in_parts(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(normalization, "_BLOCK", 2)
+        assert nfc(text) == unicodedata.normalize("NFC", text)
+
+
 @pytest.mark.case("D29")
 @given(st.text(st.sampled_from(MARKS), min_size=130, max_size=200))
 def test_one_run_of_many_marks(marks: str) -> None:
@@ -61,10 +69,20 @@ def test_one_run_of_many_marks(marks: str) -> None:
 def test_what_is_taken_for_granted_of_unicode() -> None:
     """Of the version that this Python has."""
     pairs = {}
+    # What composes with something before it: second characters of canonical decompositions (UAX 15), and jamo.
+    second = {chr(code) for code in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}
+    for code in range(sys.maxunicode + 1):
+        canonical = unicodedata.decomposition(chr(code)).split()
+        if len(canonical) == 2 and "<" not in canonical[0]:
+            second.add(chr(int(canonical[1], 16)))
     for code in range(sys.maxunicode + 1):
         decomposed = unicodedata.normalize("NFD", chr(code))
         assert len(decomposed) <= normalization._LONGEST_DECOMPOSITION
+        if normalization._CUT.match(chr(code)):
+            assert not unicodedata.combining(decomposed[0])
+            assert decomposed[0] not in second
         if unicodedata.combining(chr(code)):
+            assert code < normalization._BEHIND_MARKS
             # A mark decomposes into marks of its own class, so that it may be ordered before it is decomposed.
             assert {unicodedata.combining(mark) for mark in decomposed} == {unicodedata.combining(chr(code))}
         elif unicodedata.combining(decomposed[0]):
