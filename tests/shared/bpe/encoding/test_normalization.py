@@ -68,7 +68,7 @@ def test_one_run_of_many_marks(marks: str) -> None:
 @pytest.mark.case("D29")
 def test_what_is_taken_for_granted_of_unicode() -> None:
     """Of the version that this Python has."""
-    pairs = {}
+    marks = {}
     # What composes with something before it: second characters of canonical decompositions (UAX 15), and jamo.
     second = {chr(code) for code in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}
     for code in range(sys.maxunicode + 1):
@@ -85,9 +85,9 @@ def test_what_is_taken_for_granted_of_unicode() -> None:
             assert code < normalization._BEHIND_MARKS
             # A mark decomposes into marks of its own class, so that it may be ordered before it is decomposed.
             assert {unicodedata.combining(mark) for mark in decomposed} == {unicodedata.combining(chr(code))}
-        elif unicodedata.combining(decomposed[0]):
-            pairs[chr(code)] = decomposed
-    assert pairs == normalization._PAIRS_OF_MARKS
+        if unicodedata.combining(decomposed[0]) and decomposed != chr(code):
+            marks[chr(code)] = decomposed
+    assert marks == normalization._DECOMPOSED_MARKS
 
 
 @pytest.mark.case("D29")
