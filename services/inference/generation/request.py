@@ -3,6 +3,7 @@
 import re
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -303,6 +304,7 @@ class PromptRequest(GenerationRequest):
         }
 
 
+@cache
 def number_ranges() -> dict[str, dict[str, float | int]]:
     """The ranges of the numbers in a request, as its JSON schema has them; those without a choice are left out."""
     ranges = {}
