@@ -3,7 +3,7 @@
 # PYTHON=python3.12 make …  picks the interpreter (3.11 or newer)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test slow ray vllm gpu observe lint format docker-test sbom clean
+.PHONY: help up test extended slow ray vllm gpu observe lint format docker-test sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,6 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 help:
 	@echo "make up           train the demo model (once), start both services on 127.0.0.1:8000 and :8001"
 	@echo "make test         install what the tests need and run them"
+	@echo "make extended     the tests that take seconds each: processes, servers, the pages in a browser"
 	@echo "make lint         ruff, mypy --strict, import contracts, known vulnerabilities"
 	@echo "make gpu          test the kernels for GPUs in Triton's interpreter (on a GPU: python -m benchmarks.gpu)"
 	@echo "make slow         the long tests (kill -9, load, disk full)"
@@ -28,12 +29,15 @@ up: $(VENV)/.up
 	@$(BIN)/python scripts/up.py $(if $(MODEL),--model "$(MODEL)")
 
 # The tests' models are too small to gain from a second thread, and threads that wait for a core cost the most.
-test slow ray: export OMP_NUM_THREADS = 1
+test extended slow ray: export OMP_NUM_THREADS = 1
 # They start hundreds of processes, which would each compile our sources where the environment keeps no bytecode.
-test slow ray: export PYTHONDONTWRITEBYTECODE =
+test extended slow ray: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.dev
 	$(BIN)/pytest -n 3 --dist loadfile  # a third of the time is waiting
+
+extended: $(VENV)/.dev
+	$(BIN)/pytest -n 3 --dist loadfile -m "extended and not slow"
 
 slow: $(VENV)/.slow
 	$(BIN)/pytest -m slow

@@ -10,6 +10,8 @@ import pytest
 from benchmarks import replicas
 from tests.services.conftest import model_dir, tokenizer
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["model_dir", "tokenizer"]
 
 

@@ -234,6 +234,7 @@ def test_a_replica_that_does_not_answer_is_an_error(cluster: Cluster, impatient:
     assert sum(len(replica.received) for replica in cluster.replicas.values()) == 1
 
 
+@pytest.mark.extended
 def test_a_replica_that_is_slow_to_answer_a_check_stays(cluster: Cluster) -> None:
     """Under load a service may take a second for it; a single check that fails means nothing."""
     slow = cluster.replicas[ADDRESSES[0]]

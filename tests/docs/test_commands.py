@@ -83,6 +83,7 @@ def test_there_are_many() -> None:
     assert len(COMMANDS) > 20
 
 
+@pytest.mark.extended
 def test_the_tutorial_with_a_small_model(tmp_path: Path) -> None:
     run_page(TUTORIAL, tmp_path, small=True, until="trainer generate")
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 STARTED = 240  # seconds until both services must have answered on a busy machine
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.extended
+
 _ROOT = Path(__file__).parents[2]
 _PAGES = [*sorted((_ROOT / "docs" / "reference").glob("*-api.md")), _ROOT / "README.md"]
 _CURL = 'curl() { command curl -sS --fail-with-body --max-time 240 "$@" && echo; }\n'

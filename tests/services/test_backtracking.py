@@ -14,7 +14,7 @@ import pytest
 from shared.bpe import Tokenizer
 from tests.services.conftest import Process
 
-pytestmark = pytest.mark.case("D19")
+pytestmark = [pytest.mark.extended, pytest.mark.case("D19")]
 
 TEXT = "a" * 70
 TOO_LONG = r"the tokenizer's pattern took more than 1\.0 s of processor time for (a text of 70|73) characters"

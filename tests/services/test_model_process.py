@@ -17,6 +17,8 @@ import pytest
 
 from tests.services.conftest import wait_until
 
+pytestmark = pytest.mark.extended
+
 STORY_TOKENS = 20
 STORY = {"prompt": "Once upon a time", "max_tokens": STORY_TOKENS, "ignore_eos": True, "seed": 3}
 

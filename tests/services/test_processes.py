@@ -17,6 +17,8 @@ from shared.bpe import Tokenizer
 from shared.lm import GenerationDefaults, ModelConfig, Transformer, save_model_folder
 from tests.services.conftest import cut_off, wait_until
 
+pytestmark = pytest.mark.extended
+
 
 def one_sentence(stderr: str) -> str:
     assert stderr.count("\n") == 1, stderr

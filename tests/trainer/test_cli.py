@@ -156,6 +156,7 @@ finally:
         subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 
 
+@pytest.mark.extended
 class TestFailure:
     def test_a_failed_job_gives_one_message_and_no_traceback(self, tmp_path: Path) -> None:
         done = run("train", "--data", tmp_path, "--output", tmp_path / "run")
@@ -219,6 +220,7 @@ def test_vocab_writes_no_pattern_that_tokenizers_reads_differently_or_refuses(te
         assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.extended
 @pytest.mark.case("D19")
 def test_a_pattern_that_backtracks_without_end_ends_the_job_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "good.txt").write_text("ab ab ba")
@@ -251,6 +253,7 @@ def slow_encoding(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     return encode
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_stopped_encoding_continues_to_the_same_files(
     number: signal.Signals, slow_encoding: list[object], tmp_path: Path
@@ -290,6 +293,7 @@ def uninterrupted(token_folder: Path, tmp_path_factory: pytest.TempPathFactory) 
     return output
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "number",
     [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL],
@@ -320,6 +324,7 @@ def test_a_stopped_run_goes_on_to_the_same_result(
     assert losses[0] == losses[1]
 
 
+@pytest.mark.extended
 def test_a_full_disk_while_saving_keeps_the_last_checkpoint(uninterrupted: Path, tmp_path: Path) -> None:
     """B87: writing fails as on a full disk; a clear error, the exit status, and no rubbish."""
     output = tmp_path / "run"

@@ -28,7 +28,7 @@ from trainer.tokens.token_file import TokenFile
 from trainer.training.run import prepare_run
 from trainer.training.trainer import train
 
-pytestmark = pytest.mark.usefixtures("cuda")
+pytestmark = [pytest.mark.extended, pytest.mark.usefixtures("cuda")]
 
 Change = Callable[..., TrainSettings]
 

@@ -14,6 +14,8 @@ from pyarrow import parquet
 from trainer.settings.vocab import VocabSettings
 from trainer.tokenizer.train import train_tokenizer
 
+pytestmark = pytest.mark.extended
+
 MIB = 1 << 20
 # The command line, and then the most memory that it has held.
 CODE = """

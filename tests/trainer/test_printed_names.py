@@ -34,6 +34,7 @@ def test_names_in_error_messages_are_escaped(tmp_path: Path, tokenizer_folder: P
     assert done.stderr.replace("\n", "").isprintable()
 
 
+@pytest.mark.extended
 @pytest.mark.case("D54")
 def test_every_command_takes_a_file_of_any_name(tmp_path: Path, tokenizer_folder: Path, text_file: Path) -> None:
     (tmp_path / ODD).write_bytes(text_file.read_bytes())

@@ -12,6 +12,8 @@ from services.inference.engine.runner.torch import runner
 from services.inference.engine.runner.torch.plain_operations import PlainOperations
 from tests.pretend_cuda import PretendCuda
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ import pytest
 from shared.bpe import Tokenizer
 from tests.services.conftest import Process
 
+pytestmark = pytest.mark.extended
+
 CONTEXT, MAX_TOKENS = 128, 40
 TIGHT_CACHE = 64_000  # bytes: 10 blocks of the tiny model, where one full context takes 8
 # The second prompt begins as the first one does; all are longer than a block, so that they can be found again.

@@ -10,6 +10,8 @@ import pytest
 
 from shared.bpe import Tokenizer
 
+pytestmark = pytest.mark.extended
+
 
 def post(url: str, **body: Any) -> httpx.Response:
     return httpx.post(f"{url}/generate", json={"prompt": "p", "max_tokens": 20, **body})

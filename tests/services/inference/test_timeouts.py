@@ -8,6 +8,8 @@ import pytest
 
 from tests.services.conftest import cut_off, wait_until
 
+pytestmark = pytest.mark.extended
+
 PATHS = ("/generate", "/v1/completions")
 
 

@@ -15,6 +15,8 @@ import pytest
 from shared.bpe import Tokenizer
 from tests.services.conftest import wait_until
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def start(process: Callable[..., Any], model_dir: Path) -> Callable[..., Any]:

@@ -10,6 +10,8 @@ import pytest
 
 from shared.bpe import StreamDecoder, Tokenizer
 
+pytestmark = pytest.mark.extended
+
 SMALL, LARGE, LARGEST = 1 << 16, 1 << 20, 8 << 20
 # What a byte of the larger text may take of one of the smaller: caches of the processor and trees cost a factor. Where
 # the time grows with the square, it is 16 from 64 kB to 1 MB, and 128 to 8 MB.

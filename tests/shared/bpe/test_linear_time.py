@@ -11,7 +11,7 @@ from shared.bpe.encoding.chunks import Chunker
 from shared.bpe.patterns.named import split
 from shared.bpe.vocabulary import AddedToken
 
-pytestmark = pytest.mark.case("D19")
+pytestmark = [pytest.mark.extended, pytest.mark.case("D19")]
 
 # Repeated, they make long pieces, failed attempts of alternatives, and places where nothing can be cut.
 UNITS = ("a", "A", "Aa", " ", "\n", " \n", "\u0301", "'", "中")

@@ -57,6 +57,7 @@ finally:  # room to print what was raised
 """
 
 pytestmark = [
+    pytest.mark.extended,
     pytest.mark.case("D30"),
     pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's"),
 ]

@@ -11,6 +11,8 @@ import tokenizers
 
 from shared.bpe import PATTERNS, Tokenizer
 
+pytestmark = pytest.mark.extended
+
 ALPHABETS = (
     "aab ", " \n\t\ra1'", "'srtvemdl SRTVEMDL\u017f", "aA1! \n\u00a0\u2003\u0301", "中文。，", "-=*~/ \n",
     "0123456789 a", "\u0e01\u0e32\u0e48 \u0939\u093f", "\U0001f600\u200d\u2764\ufe0f ",

@@ -48,6 +48,7 @@ def test_gpt2_equals_tiktoken_on_all_real_text(
         assert gpt2.decode(ids, errors="strict") == text, path
 
 
+@pytest.mark.extended
 def test_qwen_equals_hugging_face_on_real_text(qwen: Tokenizer, data_dir: Path, real_texts: dict[str, str]) -> None:
     theirs = HuggingFaceTokenizer.from_file(str(data_dir / "tokenizers/qwen/qwen3_tokenizer.json"))
     # Decomposed, so that NFC has something to do; Hugging Face always recognizes control tokens.

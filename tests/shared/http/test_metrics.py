@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shared.http import HttpMetrics
@@ -43,6 +44,7 @@ def test_one_process() -> None:
     assert page["process_open_fds", ()] > 0
 
 
+@pytest.mark.extended
 def test_several_processes_answer_with_their_sum(tmp_path: Path) -> None:
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", WORKER, "2"], env=environment, check=True)

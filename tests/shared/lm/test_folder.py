@@ -342,6 +342,7 @@ def test_weights_that_were_put_beside_those_that_were_written_are_refused(save, 
     load_model_folder(path)
 
 
+@pytest.mark.extended
 @pytest.mark.case("D55")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # of torch itself
 @pytest.mark.parametrize("wrap", [torch.compile, torch.nn.DataParallel, lambda model: torch.nn.Linear(2, 2)])

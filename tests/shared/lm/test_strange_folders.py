@@ -19,7 +19,7 @@ from shared.lm.description import read_description
 from shared.lm.stored_weights import StoredWeights
 from shared.system.checksums import write_checksums
 
-pytestmark = pytest.mark.case("D22")
+pytestmark = [pytest.mark.extended, pytest.mark.case("D22")]
 
 CONFIGS = ["config.json", "generation_config.json", "tokenizer_config.json", "ownlm.json"]
 FILES = [*CONFIGS, "tokenizer.json", "model.safetensors", "model.safetensors.index.json"]

@@ -10,6 +10,8 @@ import pytest
 from shared.system import spinning
 from shared.system.spinning import Judge
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).resolve().parents[3]
 MILLISECOND = 1_000_000
 

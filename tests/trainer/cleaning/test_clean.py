@@ -177,6 +177,7 @@ class TestNearDuplicates:
         report = clean(corpus(tmp_path / "a.txt", [huge, huge + " end", "small"]), near_duplicates=0.9, part_bytes=1000)
         assert report.counts.kept.documents == 2
 
+    @pytest.mark.extended
     def test_the_result_depends_on_neither_parts_nor_memory(
         self, clean: Clean, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -9,6 +9,8 @@ import pytest
 from shared.bpe import train_bpe
 from tests.trainer.export.test_gguf_file import LLAMA, TEXT, save
 
+pytestmark = pytest.mark.extended
+
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "trainer", "export", *map(str, arguments)]

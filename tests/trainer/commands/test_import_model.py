@@ -154,6 +154,7 @@ def test_what_cannot_be_imported_is_named(assignment: Assignment, tokenizer: Pat
         import_model(source, out, settings=settings(tokenizer))
 
 
+@pytest.mark.extended
 def test_the_command(assignment: Assignment, tokenizer: Path, tmp_path: Path) -> None:
     torch.save(assignment.state_dict(), tmp_path / "model.pt")
     options = ("--tokenizer", tokenizer, "--num-heads", HEADS, "--context-length", CONTEXT)

@@ -33,6 +33,8 @@ from trainer.settings.train import (
 from trainer.training.loop import accumulate_gradients
 from trainer.training.trainer import train
 
+pytestmark = pytest.mark.extended
+
 STEPS, HALF = 6, 3
 SWITCHES: dict[str, Any] = {
     "activation": "relu2",

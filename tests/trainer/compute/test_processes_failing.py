@@ -14,6 +14,8 @@ from tests.trainer.runs_in_processes import FAULT_STEP, Job, torchrun
 from trainer.checkpoints.checkpoint import load_newest_checkpoint
 from trainer.settings.train import TrainSettings
 
+pytestmark = pytest.mark.extended
+
 _MINUTE = 60
 
 

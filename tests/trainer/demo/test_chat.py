@@ -15,6 +15,8 @@ from trainer.demo.pipeline import make_demo
 from trainer.errors import InterruptedRunError, TrainerError
 from trainer.settings.train import CheckpointSettings, ModelSettings, OptimizationSettings, TrainSettings, WatchSettings
 
+pytestmark = pytest.mark.extended
+
 CONTEXT, CHAT_CONTEXT = 512, 768
 
 

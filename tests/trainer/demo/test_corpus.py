@@ -61,6 +61,7 @@ def test_each_fault_is_found(find_faults, good, broken):
     assert find_faults(GOOD.replace(good, broken)) != []
 
 
+@pytest.mark.extended
 def test_no_story_has_a_fault(corpus, find_faults):
     assert [(fault, story) for story in corpus for fault in find_faults(story)] == []
 
@@ -79,6 +80,7 @@ def test_another_seed_gives_other_stories(corpus):
     assert not set(corpus) & set(itertools.islice(stories(3), 2500))
 
 
+@pytest.mark.extended
 def test_stories_do_not_repeat():
     count = 30_000
     assert len(set(itertools.islice(stories(1), count))) > 0.999 * count

@@ -13,6 +13,8 @@ from trainer.estimate.traced_step import traced_peak
 from trainer.settings.lora import LoraSettings
 from trainer.settings.train import ModelSettings, OptimizationSettings
 
+pytestmark = pytest.mark.extended
+
 SMALL = {"d_model": 128, "num_layers": 4, "context_length": 128}
 
 

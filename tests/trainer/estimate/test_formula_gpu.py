@@ -17,6 +17,8 @@ from trainer.estimate.formula import formula_peak
 from trainer.estimate.traced_step import traced_peak
 from trainer.settings.train import ModelSettings, OptimizationSettings
 
+pytestmark = pytest.mark.extended
+
 aten = torch.ops.aten
 SMALL = {"d_model": 128, "num_layers": 4, "context_length": 128}
 

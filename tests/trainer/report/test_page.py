@@ -18,6 +18,8 @@ from trainer.report.comparison import cautions, differing_settings, ranking, var
 from trainer.report.figures import FigureFiles
 from trainer.report.selection import read_runs
 
+pytestmark = pytest.mark.extended
+
 EVIL = "<script>alert('$x_1$')</script>"
 
 

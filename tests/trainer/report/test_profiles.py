@@ -52,6 +52,7 @@ def page_of(tmp_path: Path, *folders: Path) -> Elements:
     return Elements(page)
 
 
+@pytest.mark.extended
 def test_profiles_of_runs_and_of_other_jobs_are_shown(tmp_path: Path) -> None:
     run, plain = make_run(tmp_path / "first", end=2.0), make_run(tmp_path / "second", end=3.0)
     write_profile(run, training_content(), "")

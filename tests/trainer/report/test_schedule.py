@@ -56,6 +56,7 @@ def test_they_are_the_rates_that_the_run_then_has(settings: TrainSettings, tmp_p
     assert float(saved[-1]) == scheduled_learning_rate(9, settings.optimization)
 
 
+@pytest.mark.extended
 def test_a_preset_without_data_or_vocabulary_is_drawn(tmp_path: Path) -> None:
     done = run("--preset", "cs336", "--save", tmp_path / "new" / "rates.svg")
     assert done.returncode == 0, done.stderr

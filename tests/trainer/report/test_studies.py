@@ -13,6 +13,8 @@ from trainer.report.figures import FigureFiles
 from trainer.report.selection import read_runs
 from trainer.report.studies import read_findings
 
+pytestmark = pytest.mark.extended
+
 DIVERGED: dict[str, Any] = {"finished": False, "records": [{"step": 41, "loss": None}]}
 
 

@@ -110,6 +110,7 @@ ABLATIONS = (
 )
 
 
+@pytest.mark.extended
 @pytest.mark.case("D53")
 def test_zipped_axes_may_repeat_values_where_the_rows_differ() -> None:
     """The ablations of CS336's first assignment: one change to the base at a time."""
@@ -171,6 +172,7 @@ def test_ablations_differ_from_their_baseline_in_one_switch() -> None:
     }
 
 
+@pytest.mark.extended
 def test_ablations_are_made_for_every_combination_of_other_axes() -> None:
     runs = planned("seed=1,2", "learning_rate=1e-3", name="ablations")
     assert len(runs) == 10

@@ -28,6 +28,8 @@ from trainer.sweep.studies import STUDIES, Hold
 from trainer.sweep.vocabularies import Text
 from trainer.training.trainer import train
 
+pytestmark = pytest.mark.extended
+
 Change = Callable[..., TrainSettings]
 
 

@@ -363,6 +363,7 @@ def test_the_command(ids: Any, tokenizer_folder: Path, text_file: Path, tmp_path
             encode(tokenizer=tokenizer_folder, **options)
 
 
+@pytest.mark.extended
 def test_the_examples_of_the_page_about_the_format(token_folder: Path, tokenizer_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(token_folder, tmp_path / "tokens")
     shutil.copytree(tokenizer_folder, tmp_path / "tokenizer")

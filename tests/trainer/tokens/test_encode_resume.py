@@ -129,6 +129,7 @@ def test_a_run_that_is_killed(tmp_path: Path, tokenizer: Tokenizer, inputs: list
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("val_fraction", [0.2, 0.00001])
 def test_a_run_that_is_killed_anywhere(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, val_fraction: float

@@ -55,6 +55,7 @@ def as_text(stages: list[tuple[int, int]], most: int) -> str:
     return ",".join(f"{min(value, most)}:{end}" for (value, _), end in zip(stages, ends, strict=True))
 
 
+@pytest.mark.extended
 @settings(max_examples=60, deadline=None)
 @given(count=st.integers(14, 300), length=st.integers(2, 12), batch=SCHEDULES, context=SCHEDULES)
 def test_no_token_comes_twice_in_an_epoch(

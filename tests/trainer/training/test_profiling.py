@@ -23,6 +23,8 @@ from trainer.training.profiling import plan_steps
 from trainer.training.step_trace import operator_rows
 from trainer.training.trainer import train
 
+pytestmark = pytest.mark.extended
+
 Change = Callable[..., TrainSettings]
 
 PROFILE_FILES = ("profile.json", "profile.txt", "profile_trace.json.gz")

@@ -21,6 +21,8 @@ from trainer.sweep.runner import Sweep
 from trainer.watch.child import page_about
 from trainer.watch.server import LOCAL, PORT, bind
 
+pytestmark = pytest.mark.extended
+
 Change = Callable[..., TrainSettings]
 
 

@@ -203,6 +203,7 @@ def test_the_examples_of_the_document_are_served(chat: TestClient) -> None:
         assert chat.post("/v1/chat/completions", json=example).status_code == 200
 
 
+@pytest.mark.extended
 def test_openais_client(chat_dir: Path, serve: Callable[..., str]) -> None:
     url = serve(create_app(InferenceSettings(model_dir=chat_dir, threads=1, model_name="demo")))
     with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=httpx.Client()) as client:

@@ -102,6 +102,7 @@ def test_roots_are_what_encoding_leaves(seed: int) -> None:
     assert unreached
 
 
+@pytest.mark.extended
 def test_a_tree_as_deep_as_a_token_is_long() -> None:
     tokens = [b"a" * length for length in range(2, 5001)]
     vocab = BYTES | {token: 256 + index for index, token in enumerate(tokens)}

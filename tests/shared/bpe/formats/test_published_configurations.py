@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from shared.bpe import PATTERNS, StreamDecoder, Tokenizer, TokenizerError
 
-pytestmark = pytest.mark.case("D34")
+pytestmark = [pytest.mark.extended, pytest.mark.case("D34")]
 
 END = "<|endoftext|>"
 SPLIT_BYTES = {"add_prefix_space": False, "use_regex": False}

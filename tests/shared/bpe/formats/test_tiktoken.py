@@ -91,6 +91,7 @@ def test_a_token_without_parts_is_reached_only_as_a_whole_piece(tmp_path: Path) 
 PIECE = st.binary(min_size=2, max_size=7).map(lambda data: bytes(b"abc"[byte % 3] for byte in data))
 
 
+@pytest.mark.extended
 @pytest.mark.case("D26")
 @settings(max_examples=100, deadline=None)
 @given(tokens=st.lists(PIECE, max_size=40, unique=True), texts=st.lists(st.text("abc ", max_size=60), max_size=20))
@@ -129,6 +130,7 @@ def test_what_only_a_whole_piece_gives_is_no_rank_file(tmp_path: Path) -> None:
         Tokenizer(replace(vocabulary, ignore_merges=False)).to_tiktoken(path)
 
 
+@pytest.mark.extended
 @pytest.mark.case("D26")
 @pytest.mark.parametrize(
     ("name", "pattern"),

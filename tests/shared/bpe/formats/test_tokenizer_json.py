@@ -45,6 +45,7 @@ def write(folder: Path, content: dict[str, Any], config: dict[str, Any] | None =
     return folder
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["gpt2", "cl100k", "qwen"])
 def test_saved_tokenizer_gives_the_same_ids_in_hugging_face(
     name: str, request: pytest.FixtureRequest, tmp_path: Path, real_texts: dict[str, str], sample: str
@@ -317,6 +318,7 @@ def places_in(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 STRANGE = [None, 0, -1, 1.5, True, "x", "\ud800", [], {}, [1], [[]], [{}], {"type": 3}, {"type": "Sequence"}, 10**30]
 
 
+@pytest.mark.extended
 def test_a_strange_value_anywhere_is_refused_or_harmless(tmp_path: Path) -> None:
     content = content_of(
         added(256, "<s>"),

@@ -143,6 +143,7 @@ def test_a_larger_cache_takes_over_what_a_smaller_one_knows(tokenizer: Tokenizer
             assert table.counters[0] == len(pretokens)
 
 
+@pytest.mark.extended
 def test_threads_that_write_one_table_at_once_do_not_disturb_each_other(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_code_points_in_every_context(name: str) -> None:
         assert cut(name, text) == split(PATTERNS[name], text)
 
 
+@pytest.mark.extended
 @named_patterns
 def test_every_code_point(name: str) -> None:
     text = "".join(f"{chr(point)}b " for point in range(0x110000) if not 0xD800 <= point < 0xE000)

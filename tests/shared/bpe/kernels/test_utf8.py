@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import pytest
 
 from shared.bpe.kernels.utf8 import code_point, first_invalid
 
@@ -15,6 +16,7 @@ def python_first_invalid(data: bytes) -> int:
     return -1
 
 
+@pytest.mark.extended
 def test_every_character_is_read() -> None:
     points = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
     data = np.frombuffer("".join(map(chr, points)).encode(), dtype=np.uint8)

@@ -191,6 +191,7 @@ def check_against_tokenizers(patterns: int, seed: int) -> Counter[str]:
     return seen
 
 
+@pytest.mark.extended
 def test_random_patterns_cut_as_in_tokenizers() -> None:
     seen = check_against_tokenizers(4_000, seed=6)
     assert seen["accepted"] > 1_500

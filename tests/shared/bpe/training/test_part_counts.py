@@ -35,6 +35,7 @@ def items(part: PartCounts) -> Iterator[tuple[bytes, int]]:
     return (item for table in with_one.partitions()() for item in table.items())
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("threads", [1, 2, 3, 40])
 @pytest.mark.parametrize("spills", [False, True])
 def test_they_are_joined_by_any_number_of_threads(

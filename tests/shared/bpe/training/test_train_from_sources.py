@@ -164,6 +164,7 @@ def test_one_piece_beyond_memory_stops_with_a_message(tmp_path: Path, monkeypatc
         train([TextFile(path)])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("pattern", [r"\w+|\W", r"[^<]+|<"])
 def test_a_custom_pattern_goes_through_the_disk_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str

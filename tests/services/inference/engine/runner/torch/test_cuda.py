@@ -16,6 +16,8 @@ from shared.lm import SamplingParams, generate, load_model_folder
 from tests.pretend_cuda import PretendCuda
 from tests.services.inference.engine.runner.torch.test_runner import new_model, new_runner
 
+pytestmark = pytest.mark.extended
+
 PARAMS = [
     SamplingParams(temperature=0.0),
     SamplingParams(temperature=1.3, top_p=0.9, seed=4),
