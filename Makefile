@@ -1,4 +1,4 @@
-# Everything a newcomer needs: `make up` trains the demo model and serves it, `make test` runs the tests.
+# Everything a newcomer needs: `make up` trains the demo model and serves it, `make test` runs the fast tests.
 # MODEL=dir make up         serves another model folder
 # PYTHON=python3.12 make …  picks the interpreter (3.11 or newer)
 
@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 
 help:
 	@echo "make up           train the demo model (once), start both services on 127.0.0.1:8000 and :8001"
-	@echo "make test         install what the tests need and run them"
+	@echo "make test         install what the tests need and run the fast ones"
 	@echo "make extended     the tests that take seconds each: processes, servers, the pages in a browser"
 	@echo "make lint         ruff, mypy --strict, import contracts, known vulnerabilities"
 	@echo "make gpu          test the kernels for GPUs in Triton's interpreter (on a GPU: python -m benchmarks.gpu)"
@@ -30,7 +30,7 @@ up: $(VENV)/.up
 
 # The tests' models are too small to gain from a second thread, and threads that wait for a core cost the most.
 test extended slow ray: export OMP_NUM_THREADS = 1
-# They start hundreds of processes, which would each compile our sources where the environment keeps no bytecode.
+# They start many processes, which would each compile our sources where the environment keeps no bytecode.
 test extended slow ray: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.dev

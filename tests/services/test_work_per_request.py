@@ -22,7 +22,7 @@ MOST_CALLS = 6000
 
 @contextmanager
 def counted_calls() -> Iterator[Counter[str]]:
-    """Count the functions that threads call which begin meanwhile, by module and name."""
+    """Count the calls of Python functions in threads that start meanwhile."""
     calls: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -49,7 +49,7 @@ def test_nothing_that_stays_the_same_is_made_for_each_request(service: str, mode
     with counted_calls() as calls, ready_client(app) as client:
         found = {}
         for path in paths:
-            assert client.get(path).status_code in {200, 404, 405}  # /training has nothing; /vocabulary takes more
+            assert client.get(path).status_code in {200, 404, 405}  # /training: no record; /vocabulary: a POST
             calls.clear()
             client.get(path)
             found[path] = calls.total()

@@ -16,7 +16,7 @@ from shared.bpe.vocabulary import AddedToken
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 _RUN = re.compile(f"[{_WHITE_SPACE}]*")
 
-# Characters that are searched while no other thread may run Python: for 2 ms at most.
+# Characters that are searched while no other thread may run Python: for 2 ms at most with the tokens of Qwen.
 _BLOCK = 1 << 16
 # Characters that contents begin with in common, and that are compared once for all of them; `re` takes no deep nesting.
 _LEVELS = 4
@@ -109,7 +109,7 @@ class _Pass:
 
     def _matches(self, text: str, start: int, end: int) -> Iterator[re.Match[str]]:
         while start < end:
-            block_end = start + _BLOCK
+            block_end = start + max(_BLOCK, self._longest)
             for found in self._pattern.finditer(text, start, min(end, block_end + self._longest - 1)):
                 if found.start() >= block_end:  # a longer one may begin there
                     break
@@ -120,7 +120,7 @@ class _Pass:
 
 def _any_of(contents: Iterable[str], levels: int) -> str:
     """A regular expression that matches the longest of the contents that begin at one place."""
-    ordered = sorted(contents, reverse=True)  # any content before those that it begins with
+    ordered = sorted(contents, reverse=True)  # a content comes before its own prefixes
     if levels == 0 or len(ordered) == 1:
         return "|".join(map(re.escape, ordered))
     groups = groupby(ordered, key=lambda content: content[:1])

@@ -9,9 +9,9 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-# `unicodedata.normalize` sorts marks by insertion, in quadratic time; longer runs are sorted here.
-_LONG_RUN = 128
-# The only characters that decompose into other marks; the last three are no marks themselves (UAX 15, non-starter
+# `unicodedata.normalize` sorts marks by insertion, in quadratic time; longer runs are sorted here, 0.1 ms for each.
+_LONG_RUN = 256
+# The only characters that decompose into other marks; the last three have combining class 0 (UAX 15, non-starter
 # decompositions).
 _DECOMPOSED_MARKS = {
     "\u0340": "\u0300",
@@ -24,18 +24,16 @@ _DECOMPOSED_MARKS = {
 }
 # Characters that any character decomposes into, at most (UAX 15, table of expansion factors).
 _LONGEST_DECOMPOSITION = 4
-# No character from here on is a mark that can be reordered; looking at all of them takes a third of a second.
-_BEHIND_MARKS = 0x20000
-# Characters that are normalized while no other thread may run Python, and those before which a text may be cut: they
-# compose with nothing before them. Of letters, only jamo do, and from Unicode 16 on one of Kirat Rai.
+# No character from here on decomposes or can be reordered; looking at all of them takes half a second.
+_END = 0x30000
+# Characters behind which a text is cut where it may be. No other thread may run Python while a part is normalized.
 _BLOCK = 1 << 15
-_CUT = re.compile("[\0-\x7f]|[^\\W\u1160-\u11ff\U00016d67]")
 
 
 def nfc(text: str) -> str:
     """`unicodedata.normalize("NFC", text)`, which itself takes hours for some megabytes of unordered marks.
 
-    It lets other threads run meanwhile.
+    It lets other threads run meanwhile, unless no character of megabytes may be cut before (see `_cut`).
     """
     return text if text.isascii() else "".join(map(_nfc_of_block, _blocks(text)))
 
@@ -44,7 +42,7 @@ def _blocks(text: str) -> Iterator[str]:
     """Parts of a text that normalize independently."""
     start = 0
     for place in range(_BLOCK, len(text), _BLOCK):
-        if cut := _CUT.search(text, place, place + _BLOCK):
+        if cut := _cut().search(text, place, place + _BLOCK):
             yield text[start : cut.start()]
             start = cut.start()
     yield text[start:]
@@ -97,25 +95,25 @@ def _nfc_with_long_runs(text: str) -> str:
     parts, begin = [], 0
     # Of a long run some marks stay, and nothing composes across these.
     for start, end in runs[runs[:, 1] - runs[:, 0] > _LONG_RUN].tolist():
-        parts.append(_nfc_before_long_run(text[begin:start], characters[start:end]))
+        parts.append(_nfc_with_long_run(text[begin:start], characters[start:end]))
         begin = end
     return "".join([*parts, unicodedata.normalize("NFC", text[begin:])])
 
 
-def _nfc_before_long_run(text: str, run: npt.NDArray[np.uint32]) -> str:
-    """NFC of a text with a long run of decomposed marks behind it.
+def _nfc_with_long_run(text: str, run: npt.NDArray[np.uint32]) -> str:
+    """NFC of a text and of the long run of decomposed marks behind it.
 
-    A mark behind one of its class that does not compose does not compose either (UAX 15, D115), so only the first of
-    each class can.
+    A mark behind one of its class that does not compose is blocked (Unicode Standard, 3.11, D115), and at most three
+    compose with one character, so only the first few of each class can.
     """
     marks = _in_canonical_order(run)
     classes = _combining_classes()[marks]
     ranks = np.arange(len(marks)) - np.searchsorted(classes, np.arange(256))[classes]
-    first = ranks < _LONGEST_DECOMPOSITION
-    composed = _code_points(unicodedata.normalize("NFC", text + _text(marks[first])))
+    may_compose = ranks < _LONGEST_DECOMPOSITION
+    composed = _code_points(unicodedata.normalize("NFC", text + _text(marks[may_compose])))
     not_marks = np.flatnonzero(_combining_classes()[composed] == 0)
     end = not_marks[-1] + 1 if len(not_marks) else 0
-    rest = _in_canonical_order(np.concatenate([composed[end:], marks[~first]]))
+    rest = _in_canonical_order(np.concatenate([composed[end:], marks[~may_compose]]))
     return _text(composed[:end]) + _text(rest)
 
 
@@ -124,16 +122,32 @@ def _in_canonical_order(marks: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]
 
 
 def _code_points(text: str) -> npt.NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32-le"), "<u4")
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
 def _text(code_points: npt.NDArray[np.uint32]) -> str:
-    return code_points.tobytes().decode("utf-32-le")
+    return code_points.tobytes().decode("utf-32-le", "surrogatepass")
 
 
 @cache
 def _combining_classes() -> npt.NDArray[np.uint8]:
     """The canonical combining class of every character; 0 for all but marks that can be reordered."""
     classes = np.zeros(sys.maxunicode + 1, np.uint8)
-    classes[:_BEHIND_MARKS] = np.fromiter(map(unicodedata.combining, map(chr, range(_BEHIND_MARKS))), np.uint8)
+    classes[:_END] = np.fromiter(map(unicodedata.combining, map(chr, range(_END))), np.uint8)
     return classes
+
+
+@cache
+def _cut() -> re.Pattern[str]:
+    """Finds a character that composes with nothing before it, so that a text may be cut there.
+
+    All others are marks, vowels and final consonants among jamo, and second characters of canonical decompositions.
+    """
+    later = {*map(chr, (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)))}  # jamo compose by arithmetic
+    for character in map(chr, range(_END)):
+        parts = unicodedata.decomposition(character).split()
+        if len(parts) == 2 and not parts[0].startswith("<"):
+            later.add(chr(int(parts[1], 16)))
+    firsts = ((character, unicodedata.normalize("NFD", character)[0]) for character in map(chr, range(_END)))
+    others = [character for character, first in firsts if first in later or unicodedata.combining(first)]
+    return re.compile(f"[^{re.escape(''.join(others))}]")

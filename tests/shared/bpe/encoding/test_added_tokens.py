@@ -1,3 +1,6 @@
+import re
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,3 +71,25 @@ def test_many_tokens_with_everything_in_common_are_found() -> None:
     contents = ["a" * length for length in range(1, 1001)]
     matcher = AddedTokenMatcher(AddedToken(number, content) for number, content in enumerate(contents))
     assert [match.end for match in matcher.find("a" * 900 + " " + "a" * 1001)] == [900, 1901, 1902]
+
+
+def test_no_long_text_is_searched_in_one_call() -> None:
+    """During which no other thread would run: a service would answer nobody."""
+
+    class Noting:
+        """An expression that finds nothing."""
+
+        def __init__(self) -> None:
+            self.regions: list[tuple[int, int]] = []
+
+        def finditer(self, _: str, start: int, end: int) -> Iterator[re.Match[str]]:
+            self.regions.append((start, end))
+            return iter(())
+
+    matcher, pattern = AddedTokenMatcher([AddedToken(0, "<longer>")]), Noting()
+    vars(matcher._passes[0])["_pattern"] = pattern
+    assert [*matcher.find("<" * 1_000_000)] == []
+    starts, ends = zip(*pattern.regions, strict=True)
+    assert max(end - start for start, end in pattern.regions) < added_tokens._BLOCK + len("<longer>")
+    assert (starts[0], ends[-1]) == (0, 1_000_000)
+    assert all(start <= end - len("<longer>") + 1 for start, end in zip(starts[1:], ends, strict=False))

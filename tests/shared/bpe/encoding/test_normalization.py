@@ -1,6 +1,7 @@
 import sys
 import time
 import unicodedata
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -69,21 +70,14 @@ def test_one_run_of_many_marks(marks: str) -> None:
 def test_what_is_taken_for_granted_of_unicode() -> None:
     """Of the version that this Python has."""
     marks = {}
-    # What composes with something before it: second characters of canonical decompositions (UAX 15), and jamo.
-    second = {chr(code) for code in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}
-    for code in range(sys.maxunicode + 1):
-        canonical = unicodedata.decomposition(chr(code)).split()
-        if len(canonical) == 2 and "<" not in canonical[0]:
-            second.add(chr(int(canonical[1], 16)))
     for code in range(sys.maxunicode + 1):
         decomposed = unicodedata.normalize("NFD", chr(code))
         assert len(decomposed) <= normalization._LONGEST_DECOMPOSITION
-        if normalization._CUT.match(chr(code)):
-            assert not unicodedata.combining(decomposed[0])
-            assert decomposed[0] not in second
+        if code >= normalization._END:
+            assert decomposed == chr(code)
         if unicodedata.combining(chr(code)):
-            assert code < normalization._BEHIND_MARKS
-            # A mark decomposes into marks of its own class, so that it may be ordered before it is decomposed.
+            assert code < normalization._END
+            # A mark decomposes into marks of its own class, so that it may be decomposed before it is ordered.
             assert {unicodedata.combining(mark) for mark in decomposed} == {unicodedata.combining(chr(code))}
         if unicodedata.combining(decomposed[0]) and decomposed != chr(code):
             marks[chr(code)] = decomposed
@@ -97,3 +91,22 @@ def test_eight_mebibytes_of_marks_take_seconds() -> None:
     begin = time.process_time()
     assert nfc(text) == "\u00e1" + "\u0316" * (1 << 21) + "\u0301" * ((1 << 21) - 1)
     assert time.process_time() - begin < 20
+
+
+@pytest.mark.case("D29")
+@pytest.mark.parametrize(
+    "unit", ["e\u0301 ", "\u2203\u0338", "\u304b\u3099", "\U0001d15e", "\xa0", "a" + "\u0301\u0323" * 60, "\u0301"]
+)
+def test_no_long_text_is_normalized_in_one_call(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During which no other thread would run: a service would answer nobody."""
+    lengths = []
+
+    def normalize(form: Literal["NFC"], text: str) -> str:
+        lengths.append(len(text))
+        return normalize_text(form, text)
+
+    normalize_text = unicodedata.normalize
+    monkeypatch.setattr(unicodedata, "normalize", normalize)
+    text = unit * (1_000_000 // len(unit))
+    assert nfc(text) == normalize_text("NFC", text)
+    assert max(lengths, default=0) <= 2 * normalization._BLOCK
