@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from shared.system.control_groups import control_groups, read_limit
 
 
@@ -29,12 +31,7 @@ def total_memory() -> int:
 
 
 def free_memory() -> int:
-    """Bytes that may still be allocated: what psutil calls available, or what a control group leaves if that is less.
-
-    Needs psutil, which the tokenizer service does without.
-    """
-    import psutil
-
+    """Bytes that may still be allocated: what psutil calls available, or what a control group leaves if less."""
     return min([psutil.virtual_memory().available, *(max(0, limit - used) for limit, used in _group_limits())])
 
 

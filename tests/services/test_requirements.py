@@ -16,7 +16,7 @@ from shared.kernels import object_file
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_THE_TRAINER = {"cyclopts", "fsspec", "matplotlib", "pyarrow", "pyyaml", "rich", "sympy", "torch", "xxhash"}
-OF_THE_MODEL = {"jinja2", "psutil", "safetensors"}
+OF_THE_MODEL = {"jinja2", "safetensors"}
 COMPILER = {"llvmlite", "numba"}
 # Imported by every Python that finds it first in its path.
 SITE = """
@@ -48,12 +48,12 @@ def test_the_requirements_are_those_of_the_project_without_what_only_others_need
     assert sorted(line for line in lines if not line.startswith("#")) == sorted(wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize(
-    ("service", "path", "body"),
+    ("service", "path", "body", "unneeded"),
     [
-        ("tokenizer", "/encode", {"text": "the quick fox"}),
-        ("inference", "/generate", {"prompt": "the", "max_tokens": 4}),
+        ("tokenizer", "/encode", {"text": "the quick fox"}, OF_THE_TRAINER | OF_THE_MODEL),
+        ("inference", "/generate", {"prompt": "the", "max_tokens": 4}, OF_THE_TRAINER),
     ],
 )
 def test_a_service_answers_without_what_its_image_lacks(
@@ -64,10 +64,11 @@ def test_a_service_answers_without_what_its_image_lacks(
     service: str,
     path: str,
     body: dict[str, object],
+    unneeded: set[str],
 ) -> None:
     """In all of its processes, an import of any of it fails."""
     object_file.load_all([bpe_kernels.__name__, step_kernels.__name__, sampler_kernels.__name__])  # compiled by now
-    absent = OF_THE_TRAINER - {"pyyaml"} | COMPILER | {"trainer", "transformers", "yaml"}
+    absent = unneeded - {"pyyaml"} | COMPILER | {"trainer", "transformers", "yaml"}
     (tmp_path / "sitecustomize.py").write_text(SITE.format(absent=absent))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
     served = process("-m", f"services.{service}", model_dir=model_dir).wait_ready()
