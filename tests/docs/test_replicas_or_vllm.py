@@ -79,7 +79,8 @@ def test_both_measured_in_one_run(with_vllm: Path) -> None:
         "--only 'ownlm float32' vLLM": "--only 'ownlm float32' vLLM || test $? -eq 1",
     }
     printed = run_example(PAGE, "vLLM and minutes", with_vllm, instead)
-    [report] = [json.loads(line) for line in printed.splitlines() if line.startswith('{"machine"')]
-    assert {(row["name"], row["clients"]) for row in report["results"]} == {
+    reports = [json.loads(line) for line in printed.splitlines() if line.startswith('{"machine"')]
+    assert len(reports) == 1, printed
+    assert {(row["name"], row["clients"]) for row in reports[0]["results"]} == {
         (f"{name} float32", clients) for name in ("ownlm", "vLLM") for clients in (1, 8, 32)
     }
