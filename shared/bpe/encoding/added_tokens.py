@@ -16,9 +16,9 @@ from shared.bpe.vocabulary import AddedToken
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 _RUN = re.compile(f"[{_WHITE_SPACE}]*")
 
-# Characters that are searched while no other thread may run Python: for 2 ms at most with the tokens of Qwen.
+# Characters searched per call of `re`, which holds the GIL throughout: for 2 ms at most with Qwen's tokens.
 _BLOCK = 1 << 16
-# Characters that contents begin with in common, and that are compared once for all of them; `re` takes no deep nesting.
+# Depth of the prefix tree in the regular expression: `re` limits nesting.
 _LEVELS = 4
 
 

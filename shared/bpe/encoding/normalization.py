@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-# `unicodedata.normalize` sorts marks by insertion, in quadratic time; longer runs are sorted here, 0.1 ms for each.
+# `unicodedata.normalize` uses insertion sort for runs of marks; longer runs are sorted here, in 0.1 ms each.
 _LONG_RUN = 256
 # The only characters that decompose into other marks; the last three have combining class 0 (UAX 15, non-starter
 # decompositions).
@@ -26,14 +26,15 @@ _DECOMPOSED_MARKS = {
 _LONGEST_DECOMPOSITION = 4
 # No character from here on decomposes or can be reordered; looking at all of them takes half a second.
 _END = 0x30000
-# Characters behind which a text is cut where it may be. No other thread may run Python while a part is normalized.
+# Characters normalized per call of `unicodedata`, which holds the GIL throughout; up to twice as many.
 _BLOCK = 1 << 15
 
 
 def nfc(text: str) -> str:
     """`unicodedata.normalize("NFC", text)`, which itself takes hours for some megabytes of unordered marks.
 
-    It lets other threads run meanwhile, unless no character of megabytes may be cut before (see `_cut`).
+    Long text is normalized in blocks, so that other threads can take the GIL in between; text without a boundary (see
+    `_boundary`), such as megabytes of jamo vowels, is one block.
     """
     return text if text.isascii() else "".join(map(_nfc_of_block, _blocks(text)))
 
@@ -42,9 +43,9 @@ def _blocks(text: str) -> Iterator[str]:
     """Parts of a text that normalize independently."""
     start = 0
     for place in range(_BLOCK, len(text), _BLOCK):
-        if cut := _cut().search(text, place, place + _BLOCK):
-            yield text[start : cut.start()]
-            start = cut.start()
+        if boundary := _boundary().search(text, place, place + _BLOCK):
+            yield text[start : boundary.start()]
+            start = boundary.start()
     yield text[start:]
 
 
@@ -93,7 +94,7 @@ def _nfc_with_long_runs(text: str) -> str:
     characters = _code_points(text)
     runs = np.flatnonzero(np.diff(_combining_classes()[characters] > 0, prepend=False, append=False)).reshape(-1, 2)
     parts, begin = [], 0
-    # Of a long run some marks stay, and nothing composes across these.
+    # Some marks of a long run remain, and they block composition across it.
     for start, end in runs[runs[:, 1] - runs[:, 0] > _LONG_RUN].tolist():
         parts.append(_nfc_with_long_run(text[begin:start], characters[start:end]))
         begin = end
@@ -138,16 +139,16 @@ def _combining_classes() -> npt.NDArray[np.uint8]:
 
 
 @cache
-def _cut() -> re.Pattern[str]:
-    """Finds a character that composes with nothing before it, so that a text may be cut there.
+def _boundary() -> re.Pattern[str]:
+    """Matches a character with a normalization boundary before it: it never composes with preceding text.
 
-    All others are marks, vowels and final consonants among jamo, and second characters of canonical decompositions.
+    All others are marks, vowel and trailing jamo, and second characters of canonical decompositions.
     """
-    later = {*map(chr, (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)))}  # jamo compose by arithmetic
+    second = {*map(chr, (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)))}  # jamo compose by arithmetic
     for character in map(chr, range(_END)):
         parts = unicodedata.decomposition(character).split()
         if len(parts) == 2 and not parts[0].startswith("<"):
-            later.add(chr(int(parts[1], 16)))
+            second.add(chr(int(parts[1], 16)))
     firsts = ((character, unicodedata.normalize("NFD", character)[0]) for character in map(chr, range(_END)))
-    others = [character for character, first in firsts if first in later or unicodedata.combining(first)]
+    others = [character for character, first in firsts if first in second or unicodedata.combining(first)]
     return re.compile(f"[^{re.escape(''.join(others))}]")

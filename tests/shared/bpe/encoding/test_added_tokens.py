@@ -52,7 +52,7 @@ def test_a_text_is_undecided_from_where_a_token_may_begin(content: str) -> None:
     st.integers(1, 20),
 )
 def test_the_leftmost_and_of_these_the_longest_is_found(contents: set[str], between: list[str], block: int) -> None:
-    """Wherever the text is divided, and whatever the tokens have in common: as one finds them by looking everywhere."""
+    """For any block size and any shared prefixes, compared with a search at every position."""
     matcher = AddedTokenMatcher(AddedToken(number, content) for number, content in enumerate(sorted(contents)))
     text = "".join(part + content for part, content in zip(between, sorted(contents), strict=False))
     expected, place = [], 0
@@ -66,15 +66,15 @@ def test_the_leftmost_and_of_these_the_longest_is_found(contents: set[str], betw
         assert [(match.start, match.token.content) for match in matcher.find(text)] == expected
 
 
-def test_many_tokens_with_everything_in_common_are_found() -> None:
-    """Without an expression that is nested as deeply as they are long."""
+def test_many_tokens_that_are_prefixes_of_each_other() -> None:
+    """The regular expression is not nested as deeply as the tokens are long."""
     contents = ["a" * length for length in range(1, 1001)]
     matcher = AddedTokenMatcher(AddedToken(number, content) for number, content in enumerate(contents))
     assert [match.end for match in matcher.find("a" * 900 + " " + "a" * 1001)] == [900, 1901, 1902]
 
 
-def test_no_long_text_is_searched_in_one_call() -> None:
-    """During which no other thread would run: a service would answer nobody."""
+def test_long_text_is_not_searched_in_one_call() -> None:
+    """The GIL is held for the whole call, so one long call would block the event loop of a service."""
 
     class Noting:
         """An expression that finds nothing."""

@@ -97,8 +97,8 @@ def test_eight_mebibytes_of_marks_take_seconds() -> None:
 @pytest.mark.parametrize(
     "unit", ["e\u0301 ", "\u2203\u0338", "\u304b\u3099", "\U0001d15e", "\xa0", "a" + "\u0301\u0323" * 60, "\u0301"]
 )
-def test_no_long_text_is_normalized_in_one_call(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """During which no other thread would run: a service would answer nobody."""
+def test_long_text_is_not_normalized_in_one_call(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GIL is held for the whole call, so one long call would block the event loop of a service."""
     lengths = []
 
     def normalize(form: Literal["NFC"], text: str) -> str:
