@@ -76,3 +76,9 @@ def test_verdicts_are_those_of_the_targets() -> None:
         "verdicts": [verdict._asdict() for verdict in verdicts],
     }
     assert "| ownlm float32 | 8 | 250 | 250 | 250 | 51.0 | 1.0 | 1.9 | 1 |" in render(report)
+
+
+def test_a_median_of_zero_misses_the_target() -> None:
+    """A small model, whose tokens come faster than a busy client reads them."""
+    [verdict] = judge([result("ownlm float32", 32, rate=9000, first=1, between=0, p99=2.5)])
+    assert (verdict.measured, verdict.met) == ("2.5 ms, median 0", False)
