@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, ArgumentCollection, Parameter
+from cyclopts import App, ArgumentCollection, CycloptsError, CycloptsPanel, Parameter
+from rich.panel import Panel
 
 from shared.system.errors import describe
 from trainer.commands.clean import clean
@@ -49,6 +50,14 @@ _HYPHEN = "\0-"
 DERIVED_OPTIONS = (refuse_fractions, ParentOptions(), ScalingOptions(verbose=True), StudyDefaults())
 """What checks and fills the options after the command line and the file; each fills what those before left open."""
 
+
+def _name_option(error: CycloptsError) -> Panel:
+    """The message of cyclopts, and the option that it is about if it does not say so."""
+    name = error.argument.name if error.argument else ""
+    message = str(error)
+    return CycloptsPanel(message if name in message else f"{name}: {message}")
+
+
 app = App(
     name=PROGRAM,
     help="""Turn plain text into a language model that you own.
@@ -58,6 +67,7 @@ app = App(
     """,
     version_flags=[],
     default_parameter=Parameter(negative_iterable=()),
+    error_formatter=_name_option,
 )
 for _command in (
     *(clean, vocab, encode, tokens, show, estimate, schedule, train, sweep, watch, report),
@@ -127,6 +137,8 @@ def main() -> None:
     """Run the command line and leave with its exit status."""
     try:
         app.meta()
+    except OSError as error:  # help that cannot be written, as on a full disk
+        sys.exit(_message(error))
     finally:
         # The work is done: no signal may disturb the interpreter while it exits.
         for number in STOP_SIGNALS:

@@ -99,6 +99,21 @@ class TestUsage:
         assert message in done.stderr
         assert "s.toml" in done.stderr
 
+    def test_a_wrong_number_of_values_in_a_settings_file_names_the_option(self, tmp_path: Path) -> None:
+        (tmp_path / "settings.toml").write_text("betas = [0.9]")
+        result = run("train", "--config", tmp_path / "settings.toml")
+        assert result.returncode == 2
+        assert "--betas: Incorrect number of arguments: expected 2 but got 1" in one_line(result.stderr)
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+    @pytest.mark.parametrize("arguments", [("--help",), ("train", "--help"), ("schedule", "--max-steps", "9")])
+    def test_output_that_cannot_be_written_fails_with_one_message(self, arguments: tuple[str, ...]) -> None:
+        with Path("/dev/full").open("wb") as full:
+            command = [sys.executable, "-m", "trainer", *arguments]
+            result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert result.returncode == 1
+        assert re.fullmatch(r"([0-9:]+ )?error: No space left on device\n", result.stderr)
+
     def test_the_command_line_wins_over_the_file_over_the_defaults(self, text_file: Path, tmp_path: Path) -> None:
         settings = (
             f'files = ["{text_file}"]\nvocab_size = 280\noutput = "{tmp_path / "t"}"\nspecial_token = ["<|end|>"]'
