@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Container, Iterable, Mapping
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +66,16 @@ def parse_merges(
     pairs = []
     for number, merge in enumerate(merges, start=first):
         parts = merge.split(" ") if isinstance(merge, str) else merge
-        if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
+        left, right = parts if isinstance(parts, list) and len(parts) == 2 else ("", "")
+        if not (isinstance(left, str) and isinstance(right, str) and left and right):
             raise TokenizerError(f"{path}: merge {number} must be two tokens, not {short_repr(merge)}")
-        for part in (*parts, "".join(parts)):
-            if part not in vocab:
-                raise TokenizerError(
-                    f"{path}: merge {number}, {short_repr(merge)}, needs the token {short_repr(part)}, which is "
-                    "missing in the vocabulary"
-                )
-        pairs.append((parts[0], parts[1]))
+        if not (left in vocab and right in vocab and left + right in vocab):
+            missing = next(token for token in (left, right, left + right) if token not in vocab)
+            raise TokenizerError(
+                f"{path}: merge {number}, {short_repr(merge)}, needs the token {short_repr(missing)}, which is missing "
+                "in the vocabulary"
+            )
+        pairs.append((left, right))
     return pairs
 
 
@@ -109,4 +110,4 @@ def printable_tokens(tokens: Mapping[int, bytes]) -> dict[int, str]:
     spellings = [*map(tokens.__getitem__, ordered)]
     ends = [*accumulate(map(len, spellings), initial=0)]
     together = to_printable(b"".join(spellings))
-    return dict(zip(ordered, map(together.__getitem__, map(slice, ends, ends[1:])), strict=True))
+    return {token_id: together[start:end] for token_id, (start, end) in zip(ordered, pairwise(ends), strict=True)}
