@@ -52,7 +52,6 @@ def encode_parts_on_cluster(
     try:
         with ray_cluster(job.settings.ray, callbacks.stop) as cluster:
             firsts = _first_documents(cluster, common, numbers, records)
-            target.before_first()
             for index, record in cluster.run(_encode, common, [(number, firsts[number]) for number in numbers]):
                 for shard in record.all_shards:
                     common.output.check_visible(shard.file)

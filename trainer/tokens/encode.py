@@ -2,21 +2,19 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shared.bpe import Tokenizer
 from shared.chat import write_templates
 from shared.system.stages import Stage, no_stage
-from shared.system.thread_pool import WorkPool
 from trainer.cluster.ray_cluster import check_ray
 from trainer.console.signals import stop_on_signals
 from trainer.conversations.template import ChosenTemplate
 from trainer.errors import InterruptedRunError
 from trainer.settings.encode import VALIDATION, EncodeSettings
-from trainer.storage.folder import LocalFolder, StorageError
+from trainer.storage.folder import StorageError
 from trainer.storage.remote_folder import open_folder
 from trainer.tokens.assembly import assemble, check_not_empty
 from trainer.tokens.cluster_encoder import encode_parts_on_cluster
@@ -101,27 +99,18 @@ def encode_files(
     run = _Run(job, out, EncodingCallbacks(stage, progress or (lambda _: None)))
     if (finished := run.finished_before()) is not None:
         return finished
-    with ExitStack() as stack:
-        pool = stack.enter_context(WorkPool(2))
-        run.callbacks.stop = stack.enter_context(stop_on_signals())
-        scratch = stack.enter_context(out.scratch())
+    with stop_on_signals() as run.callbacks.stop, out.scratch() as scratch:
         if settings.overwrite:
             out.forget()
-        run.begun = partial(pool.result, pool.submit(partial(run.begin, scratch), at_once=True))
-        stack.enter_context(run.errors_name_what_is_kept())
-        return run.encode(replace(job.target(out.folder, scratch), before_first=run.begun))
+        with run.errors_name_what_is_kept():
+            return run.encode(job.target(out.folder, scratch))
 
 
 class _Run:
-    """One call: what is finished, and how far it has come.
-
-    Attributes:
-        begun: Waits for `begin`.
-    """
+    """One call: what is finished, and how far it has come."""
 
     def __init__(self, job: EncodingJob, out: Output, callbacks: EncodingCallbacks) -> None:
         self.callbacks = callbacks
-        self.begun: Callable[[], list[str]] = list
         self._job = job
         self._out = out
         self._records: Records = {}
@@ -160,35 +149,21 @@ class _Run:
         self._records = dict(self._kept)
         return None
 
-    def begin(self, scratch: Path) -> list[str]:
-        """Save the identity of the run, and the records of kept parts again. Runs in parallel with encoding.
-
-        Returns:
-            The names of the tokenizer's files, which wait in `scratch`, on the disk.
-        """
-        job, out = self._job, self._out
-        if job.is_repeatable:
-            out.begin(job.identity)
-            for number, record in self._kept.items():
-                out.save(number, record)
-        files = {**job.tokenizer.files(), **template_files(job.template)}
-        for name, content in files.items():
-            LocalFolder(scratch).write(name, content)
-        return list(files)
-
     def encode(self, target: Target) -> EncodingReport:
         """Encode what is not finished, and write the manifests."""
         job, out, stage = self._job, self._out, self.callbacks.stage
         encode = encode_parts if job.settings.ray is None else encode_parts_on_cluster
-        if self._kept:
-            self.begun()  # before the manifest that they are in is deleted
+        files = {**job.tokenizer.files(), **template_files(job.template)}  # or an error, before all the work
+        if job.is_repeatable:  # before any shard appears, and before the manifest that kept ones are in is deleted
+            out.begin(job.identity)
+            for number, record in self._kept.items():
+                out.save(number, record)
         out.drop(keep=[shard for record in self._kept.values() for shard in record.all_shards])
         # A part that is encoded again may have another number of documents, and so move those behind it.
         while missing := self._missing():
             for number, record in encode(job, missing, self._records, target, self.callbacks):
                 self._records[number] = record
                 if self._keeps:
-                    self.begun()
                     out.save(number, record)
         with stage("save"):
             manifests = assemble(job, [self._records[number] for number in range(len(job.parts))])
@@ -196,8 +171,8 @@ class _Run:
                 with stage("hold out the end"):
                     manifests = hold_out_end(job, manifests, target)
             check_not_empty(manifests, self._report({}).findings)
-            for name in self.begun():
-                out.folder.put(target.scratch / name, name)
+            for name, content in files.items():
+                out.folder.write(name, content)
             out.commit(manifests)
             out.forget()
         return self._report(manifests)
@@ -208,8 +183,6 @@ class _Run:
         try:
             yield
         except Exception as error:
-            with suppress(Exception):  # it may be what failed
-                self.begun()
             kept = len(self._records) if self._keeps else 0
             if not kept:
                 with suppress(Exception):

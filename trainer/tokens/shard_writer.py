@@ -1,7 +1,7 @@
 """Writing shards: ids grow in a file under a temporary name, which appears as a whole, and is hashed on the way."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,7 +33,6 @@ class Target:
         end_of_text_id: The id after each document.
         shard_tokens: The most ids of a shard.
         has_mask: Whether each has a mask beside it.
-        before_first: Called before a shard appears, for what must be there earlier.
     """
 
     folder: Folder
@@ -42,7 +41,6 @@ class Target:
     end_of_text_id: int
     shard_tokens: int
     has_mask: bool = False
-    before_first: Callable[[], object] = lambda: None
 
     @cached_property
     def dtype(self) -> "np.dtype[np.unsignedinteger[Any]]":
@@ -156,7 +154,6 @@ class ShardWriter:
         self._append(ids, np.empty(0, np.int64), None, mask)
 
     def _complete(self) -> None:
-        self._target.before_first()
         hashes = []
         for array in self._arrays:
             hashes.append(array.finish())

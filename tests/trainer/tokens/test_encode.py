@@ -1,10 +1,11 @@
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import xxhash
 
-from shared.bpe import Tokenizer, train_bpe
+from shared.bpe import Tokenizer, TokenizerError, train_bpe
 from shared.bpe.training import TextFile
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.encode import EncodeSettings
@@ -317,3 +318,13 @@ def test_a_tokenizer_that_puts_a_space_before_a_text(tmp_path: Path, data_dir: P
     encode_files([tmp_path / "text.txt"], pieces, tmp_path / "out", EncodeSettings(separator="</s>", threads=2))
     expected = [token for text in (story * 60, *others) for token in (*pieces.encode(text), pieces.end_of_text_id)]
     assert TokenFile.open(tmp_path / "out", "train").tokens.tolist() == expected
+
+
+def test_a_tokenizer_that_cannot_be_saved_is_refused_before_the_work(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    unsaved = Tokenizer(replace(tokenizer.vocabulary, nfc=True, prepended_space=True))
+    (tmp_path / "text.txt").write_text("a")
+    read: list[int] = []
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json cannot hold NFC"):
+        encode_files([tmp_path / "text.txt"], unsaved, tmp_path / "out", progress=read.append)
+    assert not read
+    assert not (tmp_path / "out").exists()
