@@ -162,7 +162,7 @@ class ObjectFile:
         title = self._title()
         if _version_of_llvm() is None:
             raise RuntimeError(_NO_COMPILER.format(title=title))
-        print(f"compiling {title} for this processor, once (a few seconds)", file=sys.stderr)  # noqa: T201
+        print(f"compiling {title} for this processor, once (up to a minute)", file=sys.stderr)  # noqa: T201
         places = list(self.places())  # named by what is compiled now: sources may change in the meantime
         code = compiled_in_child(self.package, title)
         for path in places:

@@ -197,7 +197,7 @@ def test_the_figures_are_the_harness_own(models: dict[int, Path], mode: str, tmp
     chat, shots = "chat" in mode, 2 if "examples" in mode else 0
     model = models[200 if shots else SHORT]
     files = {name: write(tmp_path / f"{name}.jsonl", some) for name, some in records(random.Random(1)).items()}
-    answering = {"max_answer_tokens": ANSWER_TOKENS, "stop": ("\n", "dog"), "chat": chat}
+    answering = {"max_answer_tokens": ANSWER_TOKENS, "stop": ("\n", "dog"), "apply_chat_template": chat}
     train = {name: write(tmp_path / f"train_{name}.jsonl", some) for name, some in records(random.Random(2)).items()}
     write(train["questions"], [{**each, "answer": ["cat", "dog"]} for each in samples(train["questions"])])
 

@@ -60,7 +60,7 @@ def observed(prometheus_image: str, model_dir: Path, tmp_path: Path) -> Iterator
     volumes = ["-v", f"{PROJECT}_models:/models", "-v", f"{model_dir}:/source:ro"]
     try:
         run("docker", "run", "--rm", "-u", "0", *volumes, IMAGES["train"][0], "sh", "-c", copy)
-        run(*command, "up", "-d", "--no-build", "inference", "tokenizer", "watch", "prometheus", env=env)
+        run(*command, "up", "-d", "--no-build", "proxy", "tokenizer", "watch", "prometheus", env=env)
         for name in ("INFERENCE", "TOKENIZER"):
             wait_until_ready(f"http://127.0.0.1:{ports[f'{name}_PORT']}")
         yield f"http://127.0.0.1:{ports['PROMETHEUS_PORT']}/api/v1"

@@ -79,6 +79,11 @@ class TestUsage:
         assert done.returncode == 2
         assert "Unknown option: --d-modle. Did you mean --d-model?" in one_line(done.stderr + done.stdout)
 
+    @pytest.mark.parametrize("command", [name for name in app if not name.startswith("-")])
+    def test_no_two_settings_share_an_option(self, command: str) -> None:
+        names = [name for each in app[command].assemble_argument_collection() if each.parse for name in each.names]
+        assert not {name for name in names if names.count(name) > 1} - {"*"}
+
     def test_a_missing_option_is_wrong_usage(self) -> None:
         done = run("vocab", "a.txt", "--output", "b")
         assert done.returncode == 2

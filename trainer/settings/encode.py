@@ -47,7 +47,8 @@ class EncodeSettings(DocumentSettings):
     the cluster that this machine belongs to, or `local`. The result is the same."""
 
     overwrite: Annotated[bool, Parameter(negative="")] = setting(False, affects="watching")
-    """Replace token files in the output directory, and what an interrupted run left there."""
+    """Replace the token files of the split, and what an interrupted run left there. A `val` that was held out of
+    `train` goes with it."""
 
     chat: Annotated[bool, Parameter(negative="", group=CHAT)] = False
     """The files are conversations: records with `messages` or `conversations`, or with `prompt` and `response`. Each is

@@ -38,7 +38,7 @@ class TaskSettings(Settings):
     shots_from: Path | None = None
     """The file of the examples, of the same format: such as the training set of the questions."""
 
-    chat: bool = False
+    apply_chat_template: bool = False
     """Ask as a user does in a conversation, by the model's chat template; choices and answers are the assistant's."""
 
     prompt: str = "Question: {question}\nAnswer:"

@@ -1,6 +1,7 @@
 """The folder that `encode` writes: token files, and what an unfinished run leaves of them."""
 
 import json
+import logging
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +14,14 @@ import xxhash
 
 from shared.bpe import Tokenizer
 from shared.system.files import to_json
+from trainer.settings.encode import TRAIN, VALIDATION
 from trainer.storage.folder import Folder, StorageError
 from trainer.tokens.manifest import Manifest, Shard, TokenFileError, read_manifest
 from trainer.tokens.part_record import PartRecord
 from trainer.tokens.shard_writer import remove_shards
 from trainer.tokens.token_file import mask_file
+
+logger = logging.getLogger(__name__)
 
 _VERSION = 1
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -128,10 +132,20 @@ class Output:
             self.folder.remove(f"{self.state}/{name}")
 
     def drop(self, keep: Sequence[Shard] = ()) -> None:
-        """Delete manifests, and the shards that they list except those to be kept."""
+        """Delete manifests, and the shards that they list except those to be kept.
+
+        Validation data goes with the training data that it was held out of, whose place its documents may take now.
+        """
         kept = {shard.file for shard in keep}
-        for name in self.splits:
-            manifest = self.manifest(name)
+        manifests = {name: self.manifest(name) for name in self.splits}
+        train, held_out = manifests.get(TRAIN), self.manifest(VALIDATION)
+        if train is not None and held_out is not None and train.sources and held_out.sources == train.sources:
+            if VALIDATION not in manifests:
+                logger.info(
+                    "%s is deleted: it was held out of the text that is encoded anew", self.folder.path("val.json")
+                )
+            manifests[VALIDATION] = held_out
+        for name, manifest in manifests.items():
             # An old manifest must never stand beside new shards.
             self.folder.remove(f"{name}.json")
             if manifest is not None:

@@ -328,3 +328,24 @@ def test_a_tokenizer_that_cannot_be_saved_is_refused_before_the_work(tmp_path: P
         encode_files([tmp_path / "text.txt"], unsaved, tmp_path / "out", progress=read.append)
     assert not read
     assert not (tmp_path / "out").exists()
+
+
+def test_validation_data_goes_with_the_training_data_that_it_was_held_out_of(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    """Else its documents would be trained on, and validate."""
+    encode(tmp_path, tokenizer, f"a{END}" * 99, val_fraction=0.1)
+    encode(tmp_path, tokenizer, f"a{END}" * 99, overwrite=True)
+    assert not [*(tmp_path / "out").glob("val*")]
+
+
+def test_validation_data_of_its_own_stays(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    encode(tmp_path, tokenizer, "of its own", split="val")
+    encode(tmp_path, tokenizer, "a")
+    encode(tmp_path, tokenizer, "b", overwrite=True)
+    assert decoded(tmp_path, tokenizer, "val") == f"of its own{END}"
+
+    encode(tmp_path, tokenizer, f"a{END}" * 99, val_fraction=0.1, overwrite=True)
+    train = decoded(tmp_path, tokenizer)
+    encode(tmp_path, tokenizer, "another", split="val", overwrite=True)
+    assert decoded(tmp_path, tokenizer) == train

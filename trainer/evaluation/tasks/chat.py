@@ -62,7 +62,9 @@ def open_chat(folder: ModelFolder) -> Iterator[ChatPrompts]:
     except ChatTemplateError as error:
         raise TrainerError(str(error)) from None
     if file is None:
-        raise UsageError(f"{folder.path} has no chat template for --chat; leave it out, or take a model that has one")
+        raise UsageError(
+            f"{folder.path} has no chat template for --apply-chat-template; leave it out, or take a model that has one"
+        )
     renderer = ChatRenderer(file)
     try:
         yield ChatPrompts(renderer, folder)

@@ -108,7 +108,7 @@ def evaluate_tasks(model: Path, settings: EvaluateSettings, new_bar: NewBar) -> 
     device = choose_device(machine.device, machine.dtype)
     folder = load_model_folder(model, device=device.torch_device, dtype=torch.float32, research=True)
     with ExitStack() as stack:
-        chat = stack.enter_context(open_chat(folder)) if questions.chat else None
+        chat = stack.enter_context(open_chat(folder)) if questions.apply_chat_template else None
         prompting = Prompting(examples, chat)
         asking = [_Asking(file, prompting, folder, device, settings) for file in files]
         for each in asking:

@@ -55,7 +55,7 @@ def _entry(report: TaskReport, number: int) -> dict[str, Any]:
         "device": str(report.device),
         "evaluated": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    if settings.chat:
+    if settings.apply_chat_template:
         entry["chat"] = True
     if settings.shots:
         entry["shots"] = settings.shots

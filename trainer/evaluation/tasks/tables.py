@@ -21,7 +21,7 @@ def to_json(report: TaskReport) -> dict[str, Any]:
         "device": str(report.device),
         "limit": report.settings.limit,
         "shots": report.settings.shots,
-        "chat": report.settings.chat,
+        "chat": report.settings.apply_chat_template,
         "tasks": [{"file": str(result.path), **result_to_json(result)} for result in report.results],
     }
 
@@ -55,7 +55,7 @@ def to_table(report: TaskReport) -> Group:
     seconds = sum(result.seconds for result in report.results)
     tokens = sum(result.work.tokens for result in report.results)
     rules = f"{report.settings.shots} examples before each question" + (
-        ", by the chat template" if report.settings.chat else ""
+        ", by the chat template" if report.settings.apply_chat_template else ""
     )
     caption = f"{rules}\n{report.device}: {seconds:.1f} s, {tokens / max(seconds, 1e-9):,.0f} tokens/s"
     return Group(table, Text(caption, style="dim"))

@@ -252,7 +252,12 @@ def test_questions_by_a_chat_template(evaluate: Evaluate, chat_model: Path, tmp_
     arc = {"question": "the <|endoftext|> cat", "choices": choices, "answerKey": "A"}
     paths = [write(tmp_path / "arc.jsonl", arc), write(tmp_path / "q.jsonl", QUESTIONS[0])]
     evaluate(
-        *paths, model=chat_model, chat=True, prompt="{question}", samples=tmp_path / "s.jsonl", max_answer_tokens=8
+        *paths,
+        model=chat_model,
+        apply_chat_template=True,
+        prompt="{question}",
+        samples=tmp_path / "s.jsonl",
+        max_answer_tokens=8,
     )
     of_choices, of_answer = samples(tmp_path / "s.jsonl")
     assert of_choices["context"] == (
@@ -272,15 +277,15 @@ def test_questions_by_a_chat_template(evaluate: Evaluate, chat_model: Path, tmp_
 
 
 def test_a_model_without_a_template_cannot_chat(evaluate: Evaluate, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has no chat template for --chat"):
-        evaluate(write(tmp_path / "q.jsonl", *QUESTIONS), chat=True)
+    with pytest.raises(UsageError, match="has no chat template for --apply-chat-template"):
+        evaluate(write(tmp_path / "q.jsonl", *QUESTIONS), apply_chat_template=True)
 
 
 def test_a_template_that_refuses_names_the_question(evaluate: Evaluate, chat_model: Path, tmp_path: Path) -> None:
     refusing = "{% if 'red' in messages[0].content %}{{ raise_exception('no red') }}{% endif %}"
     (chat_model / "chat_template.jinja").write_text(refusing + TEMPLATE, encoding="utf-8")
     with pytest.raises(CorpusError, match=r"q\.jsonl, line 2: .*no red"):
-        evaluate(write(tmp_path / "q.jsonl", *QUESTIONS), model=chat_model, chat=True)
+        evaluate(write(tmp_path / "q.jsonl", *QUESTIONS), model=chat_model, apply_chat_template=True)
 
 
 def test_examples_come_before_each_question(evaluate: Evaluate, chat_model: Path, tmp_path: Path) -> None:
@@ -289,7 +294,7 @@ def test_examples_come_before_each_question(evaluate: Evaluate, chat_model: Path
     asked = {"shots": 2, "shots_from": shots, "prompt": "Q {question} A", "samples": tmp_path / "s.jsonl"}
     evaluate(path, **asked)
     assert [sample["prompt"] for sample in samples(tmp_path / "s.jsonl")] == ["Q a A x\n\nQ b A x\n\nQ the old cat A"]
-    evaluate(path, model=chat_model, chat=True, **asked)
+    evaluate(path, model=chat_model, apply_chat_template=True, **asked)
     said = [("user", "Q a A"), ("assistant", "x"), ("user", "Q b A"), ("assistant", "x"), ("user", "Q the old cat A")]
     expected = "".join(f"<|endoftext|>{role}\n{text}" for role, text in said) + "<|endoftext|>assistant\n"
     assert [sample["prompt"] for sample in samples(tmp_path / "s.jsonl")] == [expected]
