@@ -173,7 +173,7 @@ class Constants:
 
 
 def measure(sample: Path) -> Constants:
-    """Measure one core, by processor time."""
+    """Measure one core, by CPU time."""
     config = TrainingConfig(300, [SEPARATOR])
     data = sample.read_bytes()
     with tempfile.TemporaryDirectory() as name:

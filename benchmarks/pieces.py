@@ -1,7 +1,7 @@
 """A SentencePiece vocabulary with byte fallback: `python -m benchmarks.pieces tokenizer.model TEXT...`.
 
 Ours beside `sentencepiece` and Hugging Face's `tokenizers`, each on one thread and with the same vocabulary; ids are
-compared. Rates are by processor time: the first pass of a tokenizer that has seen no text, and the median of those that
+compared. Rates are by CPU time: the first pass of a tokenizer that has seen no text, and the median of those that
 follow. `tokenizers` reads a part of the text. Needs the extra `bench`.
 """
 
@@ -80,7 +80,7 @@ def _encoders(model: Path) -> Iterator[tuple[str, Batch]]:
 
 
 def _rates(batch: Batch, documents: list[str], rounds: int) -> tuple[float, float]:
-    """Megabytes a second of processor time: of the first pass, and the median of the others."""
+    """Megabytes a second of CPU time: of the first pass, and the median of the others."""
     size = sum(len(document.encode()) for document in documents) / 1e6
     seconds = []
     for _ in range(rounds + 1):

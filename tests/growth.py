@@ -8,7 +8,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 
 
 def growth(work: Callable[[int], object], small: int, large: int) -> float:
-    """The processor time of this thread for `large`, in multiples of that for `small`; of both the least of three.
+    """The CPU time of this thread for `large`, in multiples of that for `small`; of both the least of three.
 
     Time in proportion to the size gives `large / small`, and time that grows with its square the square of that.
     """

@@ -44,9 +44,7 @@ class RenderedAnswers(NamedTuple):
 
 _ROOT = Path(__file__).resolve().parents[2]  # what `shared` is imported from
 _COMMAND = (sys.executable, "-m", "shared.chat.worker")
-_WALL_SECONDS = (
-    30.0  # without an answer: the worker ends a template after 2 of processor time; this is for one that hangs
-)
+_WALL_SECONDS = 30.0  # without an answer: the worker ends a template after 2 of CPU time; this is for one that hangs
 _END_SECONDS = 2.0
 _READ_BYTES = 1 << 20
 

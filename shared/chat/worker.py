@@ -2,7 +2,7 @@
 
 It reads a request as a line of JSON, writes the answer to each of its conversations as another, and ends with its
 standard input. The first line has the templates. A template is a program that may loop for ever or build a text of any
-size; here it can use `CPU_SECONDS` of processor time for a conversation and `MEMORY_BYTES` of memory, and nothing but
+size; here it can use `CPU_SECONDS` of CPU time for a conversation and `MEMORY_BYTES` of memory, and nothing but
 text leaves the process.
 """
 
@@ -35,7 +35,7 @@ class _TooLongError(Exception):
 
 
 _LIMITS: Mapping[type[BaseException], str] = {
-    _OutOfTimeError: f"took more than {CPU_SECONDS:g} seconds of processor time",
+    _OutOfTimeError: f"took more than {CPU_SECONDS:g} seconds of CPU time",
     MemoryError: f"needs more than {MEMORY_BYTES >> 20} MiB of memory",
     _TooLongError: f"wrote more than {MAX_CHARACTERS:,} characters",
 }

@@ -43,7 +43,7 @@ class BodyRoute(APIRoute):
     and three reads of a body take longer than encoding a sentence. So it has no dependencies, path or query parameters
     or injected background tasks, and `response_model` converts nothing. The app's exception handlers are not called:
     `AdmissionMiddleware` answers an `ApiError`, and anything else with 500. Starlette's `handle` and FastAPI's
-    `get_route_handler` have the same effect with a third and three quarters more processor time for a small request.
+    `get_route_handler` have the same effect with a third and three quarters more CPU time for a small request.
 
     Args:
         path: The route's path.

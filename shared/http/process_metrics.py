@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 
 class ServiceProcesses(Collector):
-    """Memory and processor time of a supervisor and its workers together; the start is the supervisor's.
+    """Memory and CPU time of a supervisor and its workers together; the start is the supervisor's.
 
     Args:
         supervisor: Its process id.
@@ -33,5 +33,5 @@ class ServiceProcesses(Collector):
                 memory += process.memory_info().rss
                 seconds += process.cpu_times().user + process.cpu_times().system
         yield GaugeMetricFamily("process_resident_memory_bytes", "Memory of all processes, shared pages each", memory)
-        yield CounterMetricFamily("process_cpu_seconds", "Processor time of all processes", seconds)
+        yield CounterMetricFamily("process_cpu_seconds", "CPU time of all processes", seconds)
         yield GaugeMetricFamily("process_start_time_seconds", "When the supervisor started, in Unix time", start)

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 LOCAL = {"127.0.0.1", "localhost", ""}
 WIDTHS = (360, 1280)
 PATIENCE = 60_000  # ms; machines stall
-# Without windows of its own Chromium takes a third of the processor time for a page.
+# Without windows of its own Chromium takes a third of the CPU time for a page.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 expect.set_options(timeout=PATIENCE)

@@ -252,7 +252,7 @@ def test_a_pattern_that_backtracks_without_end_ends_the_job_with_a_sentence(tmp_
         run("encode", tmp_path / "evil.txt", "--output", tmp_path / "v", "--tokenizer", tmp_path / "t"),
     ):
         assert done.returncode == 1
-        sentence = "the tokenizer's pattern took more than 1.0 s of processor time for a text of 70 characters"
+        sentence = "the tokenizer's pattern took more than 1.0 s of CPU time for a text of 70 characters"
         assert sentence in one_line(done.stderr)
         assert "Traceback" not in done.stderr
 

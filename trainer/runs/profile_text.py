@@ -15,7 +15,7 @@ OTHER = "other"
 
 NOTES = (
     "Seconds are those of all threads together, without the stages inside; they may exceed the time of the job.",
-    f"{OTHER}: the first thread outside all stages. Threads that a stage starts are not in its processor time.",
+    f"{OTHER}: the first thread outside all stages. Threads that a stage starts are not in its CPU time.",
 )
 
 
@@ -59,8 +59,8 @@ def summary_lines(content: Mapping[str, Any]) -> list[str]:
     threads = f" of {content['threads']} threads" if content["threads"] > 1 else ""
     whole = (
         f"{content['job']}: {content['amount']:,} {content['unit']} in {content['seconds']:.2f} s, "
-        f"{content['per_second'] / scale:,.1f} {name} a second; {content['processor_seconds']:.2f} s of processor "
-        f"time{threads}; peak memory {content['peak_memory'] / 1e6:,.0f} MB"
+        f"{content['per_second'] / scale:,.1f} {name} a second; {content['processor_seconds']:.2f} s of CPU time"
+        f"{threads}; peak memory {content['peak_memory'] / 1e6:,.0f} MB"
     )
     return [whole, *(_training_lines(content) if "steps" in content else ())]
 
@@ -105,7 +105,7 @@ def stage_cells(content: Mapping[str, Any]) -> Cells:
         ]
         for use in content["stages"]
     ]
-    return Cells(["stage", "share", *device, "seconds", "on a\nprocessor", "calls", *amounts, "memory\nMB"], rows)
+    return Cells(["stage", "share", *device, "seconds", "CPU\nseconds", "calls", *amounts, "memory\nMB"], rows)
 
 
 def operator_cells(operators: Sequence[Mapping[str, Any]]) -> Cells:

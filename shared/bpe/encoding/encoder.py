@@ -158,7 +158,7 @@ class Encoder:
             ends: The byte behind each text.
             terminator: An id to put after each text except the last; -1 for none.
             dtype: The type of the ids.
-            budget: Processor time of a custom pattern for these texts and others; None for these alone.
+            budget: CPU time of a custom pattern for these texts and others; None for these alone.
         """
         array = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
         workspace = self._take_workspace()

@@ -61,7 +61,7 @@ _TIKTOKEN_SPELLINGS = {
     ): "cl100k",
 }
 
-# Seconds of processor time that a custom pattern may take: in any case, for each text, and for each of its characters.
+# Seconds of CPU time that a custom pattern may take: in any case, for each text, and for each of its characters.
 # Patterns that do not backtrack take a tenth of it at most.
 _SECONDS = 1.0
 _SECONDS_PER_TEXT = 50e-6
@@ -116,7 +116,7 @@ def is_named(expression: str) -> bool:
 
 
 class TimeBudget:
-    """Processor time that the texts of one call share for a custom pattern. Any number of threads may share one.
+    """CPU time that the texts of one call share for a custom pattern. Any number of threads may share one.
 
     Attributes:
         granted: Seconds granted for all texts so far.
@@ -149,7 +149,7 @@ def split(expression: str, text: str, budget: TimeBudget | None = None) -> list[
     Args:
         expression: The regular expression of the pattern.
         text: The text.
-        budget: Processor time of a custom pattern for this text and others together; None for this text alone.
+        budget: CPU time of a custom pattern for this text and others together; None for this text alone.
 
     Raises:
         TokenizerError: A custom pattern takes too much time or memory.
@@ -191,7 +191,7 @@ def _matches_until(
     while begin <= len(text):
         left = deadline - time.thread_time()
         if left <= 0:
-            raise _too_costly(f"{budget.granted:.1f} s of processor time", text, begin, budget.characters)
+            raise _too_costly(f"{budget.granted:.1f} s of CPU time", text, begin, budget.characters)
         try:
             for match in compiled.finditer(text, begin, timeout=max(0.01, left)):
                 spans = match.spans(1)

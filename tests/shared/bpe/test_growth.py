@@ -1,4 +1,4 @@
-"""Time grows with the length of a text, whatever is in it: processor time at 64 kB against that at 1 or 8 MB."""
+"""Time grows with the length of a text, whatever is in it: CPU time at 64 kB against that at 1 or 8 MB."""
 
 import gc
 import time
@@ -16,7 +16,7 @@ SMALL, LARGE, LARGEST = 1 << 16, 1 << 20, 8 << 20
 # What a byte of the larger text may take of one of the smaller: caches of the processor and trees cost a factor. Where
 # the time grows with the square, it is 16 from 64 kB to 1 MB, and 128 to 8 MB.
 FACTOR = 6
-# Processor time below which a measurement says nothing.
+# CPU time below which a measurement says nothing.
 SECONDS = 0.002
 
 # Repeated to the length: what patterns, normalization and added tokens look ahead or back for.
@@ -118,7 +118,7 @@ def check(name: str, tokenizer: Tokenizer, text: str, *, small: int, large: int)
     least = seconds(partial(WORK[name], tokenizer, texts[0]), 2)
     growth = len(texts[1].encode()) / len(texts[0].encode())
     limit = FACTOR * growth * max(SECONDS, least)
-    # Once more where it took long: processor time counts what other threads of a test run leave behind as well.
+    # Once more where it took long: CPU time counts what other threads of a test run leave behind as well.
     work = partial(WORK[name], tokenizer, texts[1])
     assert seconds(work) < limit or seconds(work, 2) < limit, text
 

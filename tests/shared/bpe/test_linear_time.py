@@ -19,7 +19,7 @@ SHORT = 1 << 16
 
 
 def check_growth(work: Callable[[str], object], unit: str, long: int) -> None:
-    """A byte of a long text takes at most a few times the processor time that one of a short text takes.
+    """A byte of a long text takes at most a few times the CPU time that one of a short text takes.
 
     If time grew with the square, it were as many times as the long text is longer; it may be twice the root of that.
     """

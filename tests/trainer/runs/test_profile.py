@@ -153,7 +153,7 @@ def test_as_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = profile.write(tmp_path, 4_000_000)
     lines = text.splitlines()
     assert lines[0] == (
-        "train: 4,000,000 tokens in 4.00 s, 1,000.0 thousand a second; 2.00 s of processor time; peak memory 7 MB"
+        "train: 4,000,000 tokens in 4.00 s, 1,000.0 thousand a second; 2.00 s of CPU time; peak memory 7 MB"
     )
     assert "thousand   thousand" in text
     rows = [line.split() for line in lines]

@@ -236,7 +236,7 @@ def test_longer_than_the_context(encode: Encode, tokenizer_folder: Path) -> None
 
 @pytest.mark.slow
 def test_a_template_that_never_ends_ends_the_job(encode: Encode) -> None:
-    with pytest.raises(TrainerError, match="2 seconds of processor time"):
+    with pytest.raises(TrainerError, match="2 seconds of CPU time"):
         encode(
             [{"messages": TWO_TURNS}] * 9,
             ENDLESS,
