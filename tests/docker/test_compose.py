@@ -219,6 +219,7 @@ def test_replicas_come_with_one_option(stack: dict[str, str]) -> None:
     command = [*compose(), "-p", "ownlm-test"]
     ports = {f"{name.upper()}_PORT": url.rpartition(":")[2] for name, url in stack.items()}
     run(*command, "up", "-d", "--no-build", "--scale", "inference=3", env=ports)
+    wait_until_ready(stack["inference"])  # the first one may have been terminated by a test
     replicas = container_of("inference").split()
     assert len(replicas) == 3
     deadline = time.monotonic() + 120
