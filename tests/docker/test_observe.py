@@ -72,13 +72,14 @@ def test_prometheus_finds_all_and_sees_that_a_run_was_killed(observed: str) -> N
     def ask(path: str) -> Any:
         return httpx.get(f"{observed}/{path}").json()["data"]
 
+    all_up = dict.fromkeys(("inference", "tokenizer", "training"), "up")
     deadline = time.monotonic() + 90
     found: dict[str, str] = {}
     firing: list[tuple[str, str]] = []
-    while time.monotonic() < deadline and not (firing and set(found.values()) == {"up"}):
+    while time.monotonic() < deadline and not (firing and found == all_up):
         time.sleep(2)
         found = {target["labels"]["job"]: target["health"] for target in ask("targets")["activeTargets"]}
         alerts = [alert["labels"] for alert in ask("alerts")["alerts"] if alert["state"] == "firing"]
         firing = [(alert["alertname"], alert["run"]) for alert in alerts if "run" in alert]
-    assert found == dict.fromkeys(("inference", "tokenizer", "training"), "up")
+    assert found == all_up
     assert firing == [("RunEnded", "lost")]
