@@ -164,7 +164,7 @@ class Constants:
             f"encodes {self.encoding / 1e6:.0f} MB/s, joins {self.joining / 1e6:.0f} million pretokens/s, "
             f"compares a document of {self.document_bytes / 1e3:.1f} KB in {self.comparing * 1e6:.1f} µs; "
             f"{PART / 1e6:.0f} MB have {self.pretokens(PART) / 1e3:.0f} thousand distinct pretokens, "
-            f"which grow with the power {self.heaps_exponent:.2f}"
+            f"whose number grows with the size of the text to the power {self.heaps_exponent:.2f}"
         )
 
     def pretokens(self, size: float) -> float:
