@@ -100,10 +100,9 @@ def encode_files(
     if (finished := run.finished_before()) is not None:
         return finished
     with stop_on_signals() as run.callbacks.stop, out.scratch() as scratch:
-        if settings.overwrite:
-            out.forget()
+        files = run.begin()  # if this fails, what is in the folder stays as it is
         with run.errors_name_what_is_kept():
-            return run.encode(job.target(out.folder, scratch))
+            return run.encode(job.target(out.folder, scratch), files)
 
 
 class _Run:
@@ -149,15 +148,30 @@ class _Run:
         self._records = dict(self._kept)
         return None
 
-    def encode(self, target: Target) -> EncodingReport:
-        """Encode what is not finished, and write the manifests."""
-        job, out, stage = self._job, self._out, self.callbacks.stage
-        encode = encode_parts if job.settings.ray is None else encode_parts_on_cluster
-        files = {**job.tokenizer.files(), **template_files(job.template)}  # or an error, before all the work
-        if job.is_repeatable:  # before any shard appears, and before the manifest that kept ones are in is deleted
+    def begin(self) -> Mapping[str, bytes]:
+        """Save the identity of the run, before any shard appears, and the records of kept parts again.
+
+        Returns:
+            What is saved of tokenizer and chat template, by the names of the files.
+
+        Raises:
+            TokenizerError: tokenizer.json has no form for the tokenizer.
+            StorageError: The output cannot be written.
+        """
+        job, out = self._job, self._out
+        files = {**job.tokenizer.files(), **template_files(job.template)}
+        if job.settings.overwrite:
+            out.forget()
+        if job.is_repeatable:
             out.begin(job.identity)
             for number, record in self._kept.items():
                 out.save(number, record)
+        return files
+
+    def encode(self, target: Target, files: Mapping[str, bytes]) -> EncodingReport:
+        """Encode what is not finished, and write these files and the manifests."""
+        job, out, stage = self._job, self._out, self.callbacks.stage
+        encode = encode_parts if job.settings.ray is None else encode_parts_on_cluster
         out.drop(keep=[shard for record in self._kept.values() for shard in record.all_shards])
         # A part that is encoded again may have another number of documents, and so move those behind it.
         while missing := self._missing():

@@ -144,7 +144,7 @@ class Output:
                 logger.info(
                     "%s is deleted: it was held out of the text that is encoded anew", self.folder.path("val.json")
                 )
-            manifests[VALIDATION] = held_out
+            manifests = {VALIDATION: held_out, **manifests}  # first, since without the other it would not be found
         for name, manifest in manifests.items():
             # An old manifest must never stand beside new shards.
             self.folder.remove(f"{name}.json")

@@ -1,6 +1,7 @@
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import xxhash
@@ -9,9 +10,11 @@ from shared.bpe import Tokenizer, TokenizerError, train_bpe
 from shared.bpe.training import TextFile
 from trainer.errors import TrainerError, UsageError
 from trainer.settings.encode import EncodeSettings
+from trainer.storage.folder import LocalFolder, StorageError
 from trainer.text import sources
 from trainer.text.utf8 import CorpusError
 from trainer.tokens.encode import EncodingReport, encode_files
+from trainer.tokens.output import Output
 from trainer.tokens.token_file import TokenFile, TokenFileError
 
 END = "<|endoftext|>"
@@ -330,6 +333,20 @@ def test_a_tokenizer_that_cannot_be_saved_is_refused_before_the_work(tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("fault", ["tokenizer", "disk"])
+def test_what_is_to_be_replaced_stays_if_a_run_cannot_begin(
+    tmp_path: Path, tokenizer: Tokenizer, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode(tmp_path, tokenizer, "a")
+    if fault == "tokenizer":
+        tokenizer = Tokenizer(replace(tokenizer.vocabulary, nfc=True, prepended_space=True))
+    else:
+        monkeypatch.setattr(Output, "begin", Mock(side_effect=StorageError("the disk is full")))
+    with pytest.raises((TokenizerError, StorageError)):
+        encode(tmp_path, tokenizer, "b", overwrite=True)
+    assert decoded(tmp_path, tokenizer) == f"a{END}"
+
+
 def test_validation_data_goes_with_the_training_data_that_it_was_held_out_of(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
@@ -337,6 +354,17 @@ def test_validation_data_goes_with_the_training_data_that_it_was_held_out_of(
     encode(tmp_path, tokenizer, f"a{END}" * 99, val_fraction=0.1)
     encode(tmp_path, tokenizer, f"a{END}" * 99, overwrite=True)
     assert not [*(tmp_path / "out").glob("val*")]
+
+
+def test_validation_data_that_was_held_out_goes_first(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the training data beside it nothing would say that it was held out, after a kill in between."""
+    encode(tmp_path, tokenizer, f"a{END}" * 99, val_fraction=0.1)
+    removed: list[str] = []
+    monkeypatch.setattr(LocalFolder, "remove", lambda _, name: removed.append(name))
+    Output(LocalFolder(tmp_path / "out"), ["train"]).drop()
+    assert removed.index("val.json") < removed.index("train.json")
 
 
 def test_validation_data_of_its_own_stays(tmp_path: Path, tokenizer: Tokenizer) -> None:
